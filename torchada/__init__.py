@@ -1,0 +1,48 @@
+"""torchada: PyTorch programs written for CUDA run unmodified on Moore Threads (MUSA) GPUs.
+
+Importing this package switches it on for the process (see ``status()``); where there is no MUSA stack it stays inert.
+The package itself imports nothing but ``sys`` and ``os``: every public name is loaded when it is first asked for.
+"""
+
+import sys as _sys
+
+from . import startup as _startup
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "ConfigError": "errors",
+    "NotOnMusa": "errors",
+    "Platform": "platform",
+    "TorchadaError": "errors",
+    "TorchadaWarning": "errors",
+    "activate": "api",
+    "deactivate": "api",
+    "detect_platform": "platform",
+    "disabled": "api",
+    "is_active": "api",
+    "is_cuda_platform": "platform",
+    "is_gpu_device": "platform",
+    "is_musa_platform": "platform",
+    "simulate": "api",
+    "status": "api",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name):
+    home = _PUBLIC.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    setattr(_sys.modules[__name__], name, value)
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+_startup.start("import")

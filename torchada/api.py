@@ -1,0 +1,86 @@
+"""Switching torchada on and off by hand, and what it says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from . import startup
+from .engine import ENGINE
+from .errors import TorchadaError
+
+
+def activate() -> bool:
+    """Switch torchada on in this process; harmless when it is on already.
+
+    Returns:
+        True when CUDA names are (or will be, once torch is imported) answered by MUSA; False where torchada is inert:
+        no MUSA stack here, or ``TORCHADA=0``.
+
+    Raises:
+        ConfigError: an environment variable has a value torchada does not know.
+    """
+    if startup.switched_off():
+        return False
+    startup.state["via"] = startup.state["via"] or "activate()"
+    startup.retire()
+    return ENGINE.engage() is not None
+
+
+def deactivate() -> None:
+    """Undo everything torchada applied in this process; harmless when it is off. ``activate()`` turns it on again."""
+    startup.retire()
+    startup.state["via"] = None
+    ENGINE.deactivate()
+
+
+def is_active() -> bool:
+    """Whether torchada is at work in this process: rules are applied, or will be when torch is imported."""
+    return ENGINE.state != "off"
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """A ``with`` block in which torchada is off, for the whole process (all threads), and on again after it."""
+    via = startup.state["via"]
+    was_on = is_active()
+    deactivate()
+    try:
+        yield
+    finally:
+        if was_on:
+            activate()
+            startup.state["via"] = via
+
+
+def simulate(devices: int | None = None) -> None:
+    """Give this process (and its children) simulated MUSA devices; call it before torch is imported.
+
+    Args:
+        devices: how many (0 to 16); None keeps ``TORCHADA_SIM_DEVICES`` or its default of 2.
+
+    Raises:
+        TorchadaError: torch is imported already; use ``TORCHADA_SIMULATE=1`` or ``python -m torchada --simulate``.
+        ValueError: *devices* is out of range.
+    """
+    if "torch_musa" in sys.modules and getattr(sys.modules["torch_musa"], "__simulated__", False):
+        return
+    if "torch" in sys.modules:
+        raise TorchadaError(
+            "torchada.simulate() has to be called before torch is imported; "
+            "set TORCHADA_SIMULATE=1 or run: python -m torchada --simulate script.py"
+        )
+    if devices is not None:
+        if isinstance(devices, bool) or not isinstance(devices, int) or not 0 <= devices <= 16:
+            raise ValueError(f"devices must be a whole number from 0 to 16, not {devices!r}")
+        os.environ["TORCHADA_SIM_DEVICES"] = str(devices)
+    os.environ["TORCHADA_SIMULATE"] = "1"
+    startup.start("simulate()")
+
+
+def status() -> dict[str, Any]:
+    """What torchada is doing here: active, state, via, platform, simulated, versions, counts of rule outcomes, error."""
+    return ENGINE.status() | {"via": startup.state["via"], "error": startup.state["error"]}

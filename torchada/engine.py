@@ -1,0 +1,320 @@
+"""The one object with state: off -> dormant -> armed -> off. It knows when; the table knows what."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from .adopt import replace_references, stale_snapshots, warn_of_stale
+from .errors import TorchadaWarning
+from .facts import mirror_visible_devices, snapshot, versions
+from .finder import MIRRORED, WATCHED, Finder
+from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger, Undo
+from .platform import Platform, detect_platform, env_flag, simulated
+from .redirect import locate, redirect, replace
+from .rules import Detour, Facts, Install, Rule, Stub, Table, Wrap, load_table
+from .virtual import Virtual, load_shim
+
+OFF, DORMANT, ARMED = "off", "dormant", "armed"
+ROOTS = ("torch", "torch_musa")
+
+
+class Engine:
+    """Applies a table to this process and takes it back. ``ENGINE`` below is the product's; tests make their own."""
+
+    def __init__(self, table: Table | None = None) -> None:
+        self._table = table
+        self._lock = threading.RLock()
+        self._arming = False
+        self._executing: set[str] = set()
+        self._executed: set[str] = set()
+        self._autoload = True
+        self.late = False
+        self.state = OFF
+        self.ledger = Ledger()
+        self.facts: Facts | None = None
+        self.finder: Finder | None = None
+        self.virtuals: dict[str, Virtual] = {}
+        self._by_module: dict[int, Virtual] = {}
+        self._undo_start: list[Undo] = []
+        self.strict = False
+
+    @property
+    def table(self) -> Table:
+        if self._table is None:
+            self._table = load_table()
+        return self._table
+
+    # -- on --------------------------------------------------------------------------------------------------------
+    def engage(self) -> Finder | None:
+        """Go from off to dormant (and armed, when torch is there already). None where there is nothing to do."""
+        with self._lock:
+            if self.state != OFF:
+                return self.finder
+            if detect_platform() is not Platform.MUSA:
+                return None
+            self.strict = env_flag("TORCHADA_STRICT")
+            self._undo_start.append(mirror_visible_devices())
+            if simulated():
+                from . import simulator
+
+                simulator.install()
+            kinds = {rule_module: WATCHED for rule_module in self.table.patches}
+            kinds |= {name: MIRRORED for name in self.table.mirrors} | {name: WATCHED for name in ROOTS}
+            self.ledger = Ledger()
+            self.finder = Finder(self, kinds)
+            sys.meta_path.insert(0, self.finder)
+            self.state = DORMANT
+        self.late = self._done("torch")
+        if "torch" in sys.modules:
+            self._adopt()
+            self.ready()
+        return self.finder
+
+    def _adopt(self) -> None:
+        """torch was imported before us: put virtual modules around the native ones that are there already."""
+        for name in self.table.mirrors:
+            native = sys.modules.get(name)
+            if type(native) is types.ModuleType and name not in self.virtuals:
+                public = types.ModuleType(name)
+                vars(public).update({key: vars(native)[key] for key in ("__spec__", "__loader__") if key in vars(native)})
+                virtual = self.add_virtual(public, native)
+                virtual.furnish()
+                virtual.describe()
+        replace_references({id(virtual.native): virtual.module for virtual in self.virtuals.values()})
+
+    def armed(self) -> bool:
+        """Whether rules answer. Arms here when the last root has finished in the meantime."""
+        return self.state == ARMED or self.ready()
+
+    def ready(self) -> bool:
+        """Arm if torch and torch_musa have both finished importing; True when armed."""
+        if self.state == DORMANT and not self._arming and self._done("torch"):
+            if "torch_musa" not in sys.modules:
+                self._import_backend()
+            if self.state == DORMANT and self._done("torch_musa"):
+                self._arm()
+        return self.state == ARMED
+
+    def _done(self, name: str) -> bool:
+        module = sys.modules.get(name)
+        if module is None or name in self._executing:
+            return False
+        return name in self._executed or not getattr(module.__spec__, "_initializing", False)
+
+    def _import_backend(self) -> None:
+        """Import torch_musa at the end of ``import torch``. A broken one is told once; torch works without it."""
+        self._arming = True
+        try:
+            load_shim("backend:import_backends")(self._autoload)
+        except Exception as error:
+            self._give_up("torch_musa could not be imported", error)
+        finally:
+            self._arming = False
+
+    def _give_up(self, what: str, error: Exception) -> None:
+        """Go back to off, and say so once: never half armed."""
+        self.deactivate()
+        self.ledger.add("torchada", FAILED, f"{what}: {type(error).__name__}: {error}", error=error)
+        warnings.warn(
+            f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own. "
+            "`python -m torchada doctor` tells more.",
+            TorchadaWarning,
+            stacklevel=2,
+        )
+
+    def _arm(self) -> None:
+        with self._lock:
+            if self.state != DORMANT or self._arming:
+                return
+            self._arming = True
+        try:
+            self.facts = snapshot(self.table, late=self.late)
+            for rules in self.table.lazy.values():
+                for rule in (rule for group in rules.values() for rule in group):
+                    failing = rule.gate.failing(self.facts, self._probe)
+                    self.ledger.add(rule.id, GATED if failing else PENDING, failing or "answered when it is asked for")
+            for rule in self.table.rules:
+                if rule.id not in self.ledger.states():
+                    self._apply(rule)
+            self.state = ARMED
+        except Exception as error:
+            self._give_up("torchada could not be armed", error)
+            if self.strict:
+                raise
+        finally:
+            self._arming = False
+        self._tell()
+
+    def _tell(self) -> None:
+        failed = self.ledger.failures()
+        if failed and self.state == ARMED:
+            names = ", ".join(entry.rule for entry in failed[:3]) + (" ..." if len(failed) > 3 else "")
+            warnings.warn(
+                f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work; "
+                "`python -m torchada doctor` tells why.",
+                TorchadaWarning,
+                stacklevel=3,
+            )
+        if self.late and self.state == ARMED:
+            warn_of_stale(stale_snapshots(self.virtuals))
+
+    # -- rules -----------------------------------------------------------------------------------------------------
+    def _apply(self, rule: Rule) -> None:
+        """Apply one patch rule, or say in the ledger why not."""
+        assert self.facts is not None
+        module = sys.modules.get(rule.module)
+        failing = rule.gate.failing(self.facts, self._probe)
+        if failing:
+            self.ledger.add(rule.id, GATED, failing)
+        elif module is None or rule.module in self._executing:
+            self.ledger.add(rule.id, PENDING, f"{rule.module} is not imported")
+        else:
+            try:
+                undo = self._patch(rule, module)
+            except AttributeError as error:
+                self.ledger.add(rule.id, ABSENT, str(error), error=error)
+            except Exception as error:
+                self.ledger.add(rule.id, FAILED, f"{type(error).__name__}: {error}", error=error)
+                if self.strict:
+                    raise
+            else:
+                self.ledger.add(rule.id, ACTIVE, undo=undo)
+
+    def _patch(self, rule: Rule, module: types.ModuleType) -> Undo:
+        action = rule.do
+        if isinstance(action, Install):
+            return load_shim(action.shim)()  # type: ignore[no-any-return]
+        virtual = self.virtual_of(module)
+        owner, name, target = locate(virtual.native if virtual else module, rule.name)
+        if isinstance(action, Detour):
+            return redirect(owner, name, target, action)
+        assert isinstance(action, (Wrap, Stub))
+        shim = load_shim(action.shim)
+        return replace(owner, name, target, shim(target, None) if isinstance(action, Wrap) else shim)
+
+    def _probe(self, path: str) -> bool | None:
+        return load_shim(path)()  # type: ignore[no-any-return]
+
+    def is_open(self, rule: Rule) -> bool:
+        """Whether the gate of a lazy rule holds here."""
+        return self.facts is not None and rule.gate.failing(self.facts, self._probe) is None
+
+    def lazy_rules(self, module: str) -> dict[str, list[Rule]]:
+        return self.table.lazy.get(module, {})
+
+    def open_rule(self, module: str, name: str) -> Rule | None:
+        """The rule that answers this name, if any; a second one whose gate holds is recorded as shadowed."""
+        found: Rule | None = None
+        for rule in self.lazy_rules(module).get(name, ()):
+            if self.is_open(rule):
+                if found is None:
+                    found = rule
+                else:
+                    self.ledger.add(rule.id, SHADOWED, f"by {found.id}")
+        return found
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+    def virtual_of(self, module: Any) -> Virtual | None:
+        """The virtual module whose public (or native) object this is."""
+        return self._by_module.get(id(module))
+
+    def add_virtual(self, module: types.ModuleType, native: types.ModuleType) -> Virtual:
+        virtual = Virtual(self, self.table.mirrors[module.__name__], module, native)
+        self.virtuals[virtual.name] = virtual
+        self._by_module[id(module)] = self._by_module[id(native)] = virtual
+        return virtual
+
+    def drop_virtual(self, virtual: Virtual) -> None:
+        self.virtuals.pop(virtual.name, None)
+        for module in (virtual.module, virtual.native):
+            self._by_module.pop(id(module), None)
+
+    @contextlib.contextmanager
+    def importing(self, name: str) -> Iterator[None]:
+        """Around the execution of a watched module."""
+        self._executing.add(name)
+        try:
+            with self._own_autoload() if name == "torch" else contextlib.nullcontext():
+                yield
+        finally:
+            self._executing.discard(name)
+
+    @contextlib.contextmanager
+    def _own_autoload(self) -> Iterator[None]:
+        """torch imports device backends at its end and fails with them. We do it right after, where a broken backend
+        can be told without breaking torch."""
+        key = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+        before = os.environ.get(key)
+        self._autoload = before in (None, "1")
+        os.environ[key] = "0"
+        try:
+            yield
+        finally:
+            os.environ.pop(key, None)
+            if before is not None:
+                os.environ[key] = before
+
+    def module_done(self, name: str) -> None:
+        """A watched or mirrored module has been executed."""
+        self._executed.add(name)
+        virtual = self.virtuals.get(name)
+        parent = self.virtuals.get(name.rpartition(".")[0])
+        if virtual is not None and parent is not None:
+            # importlib sets the child on the public parent only; native code that says `child.x` needs it as well.
+            vars(parent.native).setdefault(name.rpartition(".")[2], virtual.module)
+        if name in ROOTS:
+            self.ready()
+        elif self.state == ARMED:
+            for rule in self.table.patches.get(name, ()):
+                self._apply(rule)
+
+    # -- off -------------------------------------------------------------------------------------------------------
+    def deactivate(self) -> None:
+        """Take everything back, newest first. Idempotent."""
+        with self._lock:
+            if self.state == OFF:
+                return
+            self.state = OFF
+            finder, self.finder = self.finder, None
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+        for entry in self.ledger.take_undos():
+            try:
+                assert entry.undo is not None
+                entry.undo()
+            except Exception as error:
+                self.ledger.add(entry.rule, FAILED, f"undo: {type(error).__name__}: {error}", error=error)
+                warnings.warn(f"torchada could not undo {entry.rule}: {error}", TorchadaWarning, stacklevel=2)
+            else:
+                self.ledger.add(entry.rule, UNDONE)
+        for virtual in self.virtuals.values():
+            virtual.forget()
+        replace_references({id(virtual.module): virtual.native for virtual in self.virtuals.values()})
+        self.virtuals.clear()
+        self._by_module.clear()
+        while self._undo_start:
+            self._undo_start.pop()()
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+    def status(self) -> dict[str, Any]:
+        counts: dict[str, int] = {}
+        for entry in self.ledger.states().values():
+            counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
+        return {
+            "active": self.state != OFF,
+            "state": self.state,
+            "platform": detect_platform().value,
+            "simulated": simulated(),
+            "versions": versions(),
+            "rules": counts,
+        }
+
+
+ENGINE = Engine()

@@ -1,0 +1,74 @@
+"""Collecting the facts gates ask for, and the one thing that must happen before torch_musa sees the environment."""
+
+from __future__ import annotations
+
+import os
+import platform as _platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from .ledger import Undo
+from .platform import detect_platform
+from .rules import Facts, Table
+
+PREFIXES = ("TORCHADA", "TORCH_", "PYTORCH_", "MUSA_", "CUDA_")
+VISIBLE = ("MUSA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def snapshot(table: Table, late: bool) -> Facts:
+    """Facts of this process, now. Only the features that some gate of *table* names are looked up."""
+    return Facts(
+        platform=detect_platform().value,
+        versions=versions(),
+        env={name: value for name, value in os.environ.items() if name.startswith(PREFIXES)},
+        features={name: feature(name) for name in table.features()},
+        late=late,
+    )
+
+
+def versions() -> dict[str, str | None]:
+    return {"python": _platform.python_version()} | {name: _version(name) for name in ("torch", "torch_musa", "triton")}
+
+
+def _version(name: str) -> str | None:
+    module = sys.modules.get(name)
+    found = getattr(module, "__version__", None) if module is not None else None
+    if found is not None:
+        return str(found)
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def feature(path: str) -> bool:
+    """Whether ``torch.accelerator`` and the like exist, by walking from the longest imported module."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        value: Any = sys.modules.get(".".join(parts[:cut]))
+        if value is not None:
+            for part in parts[cut:]:
+                value = getattr(value, part, None)
+            return value is not None
+    return False
+
+
+def mirror_visible_devices() -> Undo:
+    """``MUSA_VISIBLE_DEVICES`` is authoritative and mirrored to CUDA's; with only CUDA's set it fills MUSA's."""
+    before = {name: os.environ.get(name) for name in VISIBLE}
+    musa, cuda = (before[name] for name in VISIBLE)
+    chosen = musa if musa is not None else cuda
+    if chosen is not None:
+        os.environ.update(dict.fromkeys(VISIBLE, chosen))
+
+    def undo() -> None:
+        for name, value in before.items():
+            if os.environ.get(name) != chosen:
+                continue  # somebody else's since
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    return undo

@@ -1,0 +1,135 @@
+"""In-place redirection: one entry for every kind of callable, C or Python."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .errors import TorchadaError
+from .rules import Detour
+from .virtual import load_shim
+
+Undo = Callable[[], None]
+
+
+def locate(module: types.ModuleType, qualname: str) -> tuple[Any, str, Any]:
+    """(owner, attribute, object) of a place. The object is the one in the owner's dict, not what a look-up makes of it.
+
+    Raises AttributeError when the installed torch has no such place.
+    """
+    owner: Any = module
+    *parents, name = qualname.split(".")
+    for part in parents:
+        owner = getattr(owner, part)
+    if isinstance(owner, type) and name in ("__new__", "__init__") and name not in vars(owner):
+        return owner, name, getattr(owner, name)
+    return owner, name, inspect.getattr_static(owner, name) if isinstance(owner, type) else getattr(owner, name)
+
+
+def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
+    """Apply a Detour to *target* (found as *name* of *owner*) and return what undoes it."""
+    from . import _detour
+
+    shim = load_shim(action.shim) if action.shim else None
+    if isinstance(target, types.FunctionType):
+        return redirect_python(target, _python_shim(action, shim))
+    if isinstance(owner, type) and name == "__new__":
+        cache = load_shim(action.cache)() if action.cache else None
+        return _detour.redirect_new(owner, action.positions, action.keywords, cache, shim).restore
+    if isinstance(owner, type) and name == "__init__":
+        return _detour.redirect_init(owner, action.positions, action.keywords, shim).restore
+    if isinstance(target, types.GetSetDescriptorType):
+        other = inspect.getattr_static(owner, action.getter) if action.getter else None
+        return _detour.redirect_getter(target, other, shim).restore
+    if isinstance(target, (staticmethod, classmethod)):
+        target = target.__func__
+    return _detour.redirect(
+        target, action.positions, action.keywords, shim=shim, if_keyword=action.if_keyword or None
+    ).restore
+
+
+def replace(owner: Any, name: str, target: Any, value: Any) -> Undo:
+    """Write *value* into the owner; undone only as long as it still stands there."""
+    setattr(owner, name, value)
+
+    def undo() -> None:
+        if inspect.getattr_static(owner, name, None) is value:
+            setattr(owner, name, target)
+
+    return undo
+
+
+def _python_shim(action: Detour, shim: Any) -> Callable[..., Any]:
+    from ._detour import translate
+
+    positions, keywords = action.positions, action.keywords
+    if not positions and not keywords:
+        return shim  # type: ignore[no-any-return]
+
+    def translated(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if positions:
+            args = tuple(translate(arg) if at in positions else arg for at, arg in enumerate(args))
+        for keyword in keywords:
+            if keyword in kwargs:
+                kwargs[keyword] = translate(kwargs[keyword])
+        return original(*args, **kwargs) if shim is None else shim(original, *args, **kwargs)
+
+    return translated
+
+
+def redirect_python(function: types.FunctionType, shim: Callable[..., Any]) -> Undo:
+    """Let calls of *function* run ``shim(original, *args, **kwargs)``; the function object itself stays.
+
+    Its code object is exchanged for one that calls the shim, so every reference, import and subclass sees it. The
+    signature, name, file and line that tools show stay those of the original.
+    """
+    code = function.__code__
+    original = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+    original.__qualname__ = function.__qualname__
+    original.__module__ = function.__module__
+    had_signature = "__signature__" in vars(function)
+    signature = inspect.signature(function)
+    trampoline = _trampoline(code, shim, original)
+    function.__code__ = trampoline
+    if not had_signature:
+        function.__signature__ = signature  # type: ignore[attr-defined]
+
+    def undo() -> None:
+        if function.__code__ is not trampoline:
+            raise TorchadaError(f"{function.__qualname__} was changed by somebody else since; not restored")
+        function.__code__ = code
+        if not had_signature:
+            del function.__signature__  # type: ignore[attr-defined]
+
+    return undo
+
+
+def _trampoline(code: types.CodeType, shim: Any, original: Any) -> types.CodeType:
+    cells = ", ".join(code.co_freevars)
+    scope: dict[str, Any] = {}
+    source = (
+        f"def factory({cells}):\n"
+        "    def trampoline(*args, **kwargs):\n"
+        f"        if 0: ({cells + ',' if cells else ''})\n"
+        "        shim = 'shim'\n"
+        "        return shim('original', *args, **kwargs)\n"
+        "    return trampoline\n"
+    )
+    exec(source, scope)
+    made = scope["factory"](*(None for _ in code.co_freevars)).__code__
+    swap = {"shim": shim, "original": original}
+    consts = tuple(swap.get(const, const) if isinstance(const, str) else const for const in made.co_consts)
+    changes: dict[str, Any] = {
+        "co_consts": consts,
+        "co_filename": code.co_filename,
+        "co_firstlineno": code.co_firstlineno,
+        "co_name": code.co_name,
+    }
+    if hasattr(code, "co_qualname"):
+        changes["co_qualname"] = code.co_qualname
+    return made.replace(**changes)  # type: ignore[no-any-return]

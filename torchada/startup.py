@@ -1,0 +1,75 @@
+"""Stage one: what a ``.pth``, ``.start`` or sitecustomize file runs. Imports nothing that is not loaded anyway.
+
+It puts a sentinel on ``sys.meta_path`` that waits for ``torch`` or ``torch_musa``; only then the engine is loaded.
+"""
+
+import sys
+from os import environ
+
+OFF_WORDS = ("0", "false", "no", "off")
+ON_WORDS = ("", "1", "true", "yes", "on")
+state = {"via": None, "error": None}
+
+
+def switched_off():
+    """Whether ``TORCHADA`` says no. Raises ValueError for a word it does not know."""
+    word = environ.get("TORCHADA", "").lower()
+    if word in OFF_WORDS:
+        return True
+    if word in ON_WORDS:
+        return False
+    raise ValueError(f"TORCHADA={word!r} is not understood: use 0 (off) or 1 (on), or unset it")
+
+
+class Sentinel:
+    """Waits for torch; then takes itself off ``sys.meta_path`` and lets the finder answer this very look-up."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch" and name != "torch_musa":
+            return None
+        finder = engage()
+        return None if finder is None else finder.find_spec(name, path, target)
+
+
+SENTINEL = Sentinel()
+
+
+def start(via):
+    """Switch torchada on in this process (*via* is what status() tells). Does nothing when switched off."""
+    if switched_off():
+        return
+    state["via"] = state["via"] or via
+    if "torch" in sys.modules or "torch_musa" in sys.modules:
+        engage(raising=True)
+    elif SENTINEL not in sys.meta_path and "torchada.engine" not in sys.modules:
+        sys.meta_path.insert(0, SENTINEL)
+
+
+def via(name="start"):
+    """Tell how this process was switched on, where the importer knows better than the import."""
+    if state["via"] == "import":
+        state["via"] = name
+
+
+def engage(raising=False):
+    """Load the engine and let it decide; the finder, or None where there is nothing to do.
+
+    A failure here must not break ``import torch``: it is told once and torchada stays off.
+    """
+    retire()
+    try:
+        from torchada.engine import ENGINE
+
+        return ENGINE.engage()
+    except Exception as error:
+        state["error"] = error
+        if raising:
+            raise
+        sys.stderr.write(f"torchada: not active: {type(error).__name__}: {error}\n")
+        return None
+
+
+def retire():
+    """Take the sentinel away, if it is there."""
+    if SENTINEL in sys.meta_path:
+        sys.meta_path.remove(SENTINEL)

@@ -1,0 +1,6 @@
+"""The rows. Data only: literals and constructor calls."""
+
+from . import cuda, mirrors, torch
+
+MIRRORS = mirrors.MIRRORS
+RULES = (*torch.RULES, *cuda.RULES)
