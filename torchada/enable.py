@@ -1,4 +1,4 @@
-"""``python -m torchada enable | disable | status``: does every Python of an environment start with torchada?"""
+"""``python -m torchada enable | disable | status``: whether an environment starts with torchada."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sysconfig
 from typing import Any
 
 from . import __version__, startup
-from .inherit import SITE
+from .inherit import SITE, disinherit
 
 FILES = ("torchada.pth", "torchada.start")
 PRIVATE = ("TORCHADA_INHERIT", "TORCHADA_VIA")  # between torchada and its children
@@ -113,7 +113,9 @@ def disable() -> list[str]:
 
 
 def status() -> dict[str, Any]:
-    """How torchada is switched on in this environment and in this process, as plain data."""
+    """How a new Python of this environment is switched on or off, and by what, as plain data."""
+    if startup.state["via"] == "import":
+        disinherit()  # this very command is active only for having imported torchada
     names = {"PYTHONPATH", "MUSA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
     names |= {name for name in os.environ if name.startswith("TORCHADA") and name not in PRIVATE}
     customize = sys.modules.get("sitecustomize")
@@ -128,7 +130,6 @@ def status() -> dict[str, Any]:
         "variables": {name: os.environ[name] for name in sorted(names) if name in os.environ},
         "sitecustomize": getattr(customize, "__file__", None),
         "switched_off": startup.switched_off(),
-        "this_process": startup.state["via"],
         "new_process": starts_with(),
     }
 
@@ -137,14 +138,13 @@ def show(facts: dict[str, Any]) -> str:
     """*facts* of status() as text."""
     kind = "an environment" if facts["environment"] else "not an environment"
     variables = [f"{name}={value}" for name, value in facts["variables"].items()]
-    here, new = facts["this_process"], facts["new_process"]
+    new = facts["new_process"]
     lines = [
         ("python", f"{facts['python']} ({facts['python_version']}; {facts['prefix']} is {kind})"),
         ("torchada", f"{facts['torchada']} in {facts['package']}"),
         ("start files", "\n".join(facts["start_files"]) or "none (python -m torchada enable writes them)"),
         ("variables", "\n".join(variables) or "none set"),
         ("sitecustomize", facts["sitecustomize"] or "none"),
-        ("this process", f"switched on by {here}" if here else "off"),
         ("a new python", f"is switched on by {new}" if new else "stays off"),
     ]
     if facts["switched_off"]:
