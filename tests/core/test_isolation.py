@@ -1,0 +1,157 @@
+"""One broken rule breaks nothing else (design, invariant 8), and a broken torch_musa does not break torch."""
+
+import pytest
+
+
+def test_each_rule_made_to_fail_in_turn(run_python):
+    """In one process: for every row, an engine whose row raises arms, tells, and leaves the other rows working."""
+    done = run_python(
+        """
+        import dataclasses, sys, warnings
+        import torchada, torch
+        from torchada.engine import Engine
+        from torchada.rules import Detour, Install, Rule, Stub, Table, Wrap, load_table
+        import torchada.shims.backend as area
+        def explode(*args, **kwargs):
+            raise RuntimeError("planted")
+        area.explode = explode
+        torchada.deactivate()
+        table = load_table()
+        def broken(rule):
+            lazy = rule in table.lazy.get(rule.module, {}).get(rule.name, ())
+            do = Wrap("backend:explode") if lazy else Install("backend:explode")
+            return dataclasses.replace(rule, do=do)
+        reference = None
+        checked = 0
+        open_rules = [r for r in table.rules]
+        for index, victim in enumerate(open_rules):
+            rules = [broken(r) if r is victim else r for r in table.rules]
+            engine = Engine(Table(table.mirrors.values(), rules))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                engine.engage()
+            assert engine.state == "armed", victim.id
+            states = engine.ledger.states()
+            if victim.module in table.mirrors and victim.name in dir(sys.modules[victim.module]):
+                try:
+                    getattr(sys.modules[victim.module], victim.name)
+                except AttributeError as error:
+                    if states[victim.id].outcome != "gated":
+                        assert victim.id in str(error) or "not available" in str(error), (victim.id, error)
+            states = engine.ledger.states()
+            bad = {rule for rule, entry in states.items() if entry.outcome == "failed"}
+            assert bad <= {victim.id}, (victim.id, {b: states[b].detail for b in bad})
+            if bad and not table.lazy.get(victim.module):
+                assert any(victim.id in str(item.message) for item in caught), victim.id
+            checked += bool(bad)
+            engine.deactivate()
+        print(checked, "of", len(open_rules))
+        assert checked > len(open_rules) // 2
+        """
+    )
+    assert "of" in done.stdout
+
+
+def test_strict_raises_the_original_error(run_python):
+    code = """
+        import torchada, torch
+        from torchada.engine import Engine
+        from torchada.rules import Mirror, Rule, Table, Wrap
+        import torchada.shims.backend as area
+        def explode(*args): raise ZeroDivisionError("planted")
+        area.explode = explode
+        torchada.deactivate()
+        rule = Rule("torch.cuda:device_count", Wrap("backend:explode"), why="w", test="t")
+        engine = Engine(Table([Mirror("torch.cuda", "torch_musa", "w")], [rule]))
+        engine.engage()
+        try:
+            torch.cuda.device_count
+        except AttributeError as error:
+            print(type(error.__cause__).__name__, hasattr(torch.cuda, "device_count"))
+        except ZeroDivisionError:
+            print("original")
+        """
+    assert run_python(code).stdout.strip() == "ZeroDivisionError False"
+    assert run_python(code, env={"TORCHADA_STRICT": "1"}).stdout.strip() == "original"
+
+
+@pytest.mark.parametrize(
+    "body", ["raise ImportError('no driver')", "import does_not_exist", "1/0", "raise OSError('libmusart.so')"]
+)
+def test_a_broken_torch_musa_leaves_torch_working(run_python, tmp_path, body):
+    package = tmp_path / "broken" / "torch_musa"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(body + "\n")
+    done = run_python(
+        f"""
+        import sys
+        sys.path.insert(0, {str(package.parent)!r})
+        import torchada
+        import torch
+        print(torch.ones(2).sum().item(), torch.cuda.is_available(), torchada.is_active())
+        print(type(torch.cuda).__name__, torch.device("cuda"))
+        """,
+        env={"TORCHADA_SIMULATE": None},
+    )
+    assert done.stdout.splitlines() == ["2.0 False False", "module cuda"]
+    assert done.stderr.count("torch_musa could not be imported") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [("-W", "error"), ("-W", "error::UserWarning")])
+def test_warnings_as_errors_do_not_break_the_import(run_python, tmp_path, options):
+    package = tmp_path / "broken" / "torch_musa"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('no driver')\n")
+    done = run_python(
+        f"""
+        import sys, warnings
+        sys.path.insert(0, {str(package.parent)!r})
+        import torchada
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="torch")
+            warnings.filterwarnings("error", category=UserWarning, message=".*torch_musa.*")
+            import torch
+        print(torch.ones(2).sum().item())
+        """,
+        env={"TORCHADA_SIMULATE": None},
+        options=options,
+    )
+    assert done.stdout.strip() == "2.0"
+    assert "torch_musa could not be imported" in done.stderr
+
+
+def test_a_missing_compiled_part_is_told_and_nothing_is_half_applied(run_python):
+    done = run_python(
+        """
+        import sys
+        sys.modules["torchada._detour"] = None
+        import torchada, torch
+        print(torchada.is_active(), torch.device("cuda"), type(torch.cuda).__name__)
+        print([f for f in sys.meta_path if "torchada" in type(f).__module__])
+        """,
+    )
+    assert done.stdout.splitlines() == ["False cuda module", "[]"] or "simulator" in done.stdout
+    assert "torchada._detour is missing" in done.stderr
+
+
+def test_an_exploding_lazy_module_does_not_matter(run_python):
+    run_python(
+        """
+        import sys, types
+        class Lazy(types.ModuleType):
+            def __getattr__(self, name):
+                raise RuntimeError("touched " + name)
+        sys.modules["lazy_thing"] = Lazy("lazy_thing")
+        sys.modules["torch_lazy"] = Lazy("torch_lazy")
+        sys.modules["none_thing"] = None
+        import torchada.simulator
+        torchada.simulator.install()
+        import torch, os
+        os.environ.pop("TORCHADA")
+        assert torchada.activate()
+        assert torch.device("cuda").type == "musa"
+        torchada.deactivate()
+        """,
+        env={"TORCHADA": "0"},
+    )

@@ -1,0 +1,141 @@
+"""Every import order gives the same answers (design, invariant 3)."""
+
+import itertools
+
+import pytest
+
+PROBE = """
+import json, sys
+import torch
+import torchada
+
+def answers():
+    x = torch.ones(2, device="cuda:1")
+    return {
+        "device": str(torch.device("cuda:1")),
+        "tensor": str(x.device),
+        "to": str(torch.ones(2).to("cuda").device),
+        "is_cuda": x.is_cuda,
+        "count": torch.cuda.device_count(),
+        "is_available": torch.cuda.is_available(),
+        "stream": type(torch.cuda.current_stream()).__module__,
+        "same_stream_class": isinstance(torch.cuda.current_stream(), torch.cuda.Stream),
+        "sum": (x + x).sum().item(),
+        "exact_module": type(torch.cuda).__name__,
+        "one_object": torch.cuda is sys.modules["torch.cuda"],
+        "child": torch.cuda.memory is sys.modules["torch.cuda.memory"],
+        "status": torchada.status()["state"],
+    }
+
+print(json.dumps(answers(), sort_keys=True))
+"""
+EXPECTED = {
+    "device": "musa:1",
+    "tensor": "musa:1",
+    "to": "musa:0",
+    "is_cuda": True,
+    "count": 2,
+    "is_available": False,
+    "stream": "torch_musa.core.stream",
+    "same_stream_class": True,
+    "sum": 4.0,
+    "exact_module": "module",
+    "one_object": True,
+    "child": True,
+    "status": "armed",
+}
+# TORCHADA=0 keeps the import of torchada inert; the explicit call later is the late activation.
+LATE = "import os; os.environ.pop('TORCHADA', None); import torchada; torchada.activate()"
+SIMULATOR = "import torchada.simulator; torchada.simulator.install()"
+
+
+def check(done):
+    import json
+
+    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED
+    assert "TorchadaWarning" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "first", ["torch", "torch_musa", "torch.cuda", "torch.cuda.memory", "torch.nn", "torch._dynamo"]
+)
+def test_torchada_first(run_python, first):
+    check(run_python(f"import torchada\nimport {first}\n{PROBE}"))
+
+
+@pytest.mark.parametrize(
+    ("first", "dynamo"), itertools.product(["torch", "torch_musa"], [False, True]), ids=lambda value: str(value)
+)
+def test_torch_first(run_python, first, dynamo):
+    code = f"{SIMULATOR}\nimport {first}\n{'import torch._dynamo' if dynamo else ''}\n{LATE}\n{PROBE}"
+    check(run_python(code, env={"TORCHADA": "0"}))
+
+
+def test_torch_first_without_the_backend_imported(run_python):
+    """Late activation imports torch_musa itself."""
+    code = f"{SIMULATOR}\nimport torch, sys\nassert 'torch_musa' not in sys.modules\n{LATE}\n{PROBE}"
+    check(run_python(code, env={"TORCHADA": "0"}))
+
+
+@pytest.mark.parametrize("autoload", ["0", "1"])
+def test_torchs_own_autoload_setting_does_not_matter(run_python, autoload):
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
+    done = run_python(
+        f"import torchada\n{PROBE}\nimport os; assert os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] == '{autoload}'\n",
+        env=env,
+    )
+    check(done)
+
+
+def test_importing_torchada_in_the_middle_of_torch(run_python):
+    """A module that torch imports imports torchada: it stays dormant until torch is done."""
+    code = f"""
+import sys, importlib.abc, importlib.util
+
+class Hook(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch.nn":
+            sys.meta_path.remove(self)
+            import torchada
+        return None
+
+sys.meta_path.insert(0, Hook())
+{PROBE}
+"""
+    check(run_python(code))
+
+
+def test_importing_twice_and_activating_twice(run_python):
+    code = f"""
+import torchada
+import torch
+before = (torch.cuda, torch.cuda.Stream, list(sys.meta_path) if 'sys' in globals() else None)
+for _ in range(2):
+    assert torchada.activate() is True
+import importlib, sys
+count = len(sys.meta_path)
+importlib.reload(torchada)
+assert torchada.activate() is True
+assert len(sys.meta_path) == count
+assert (torch.cuda, torch.cuda.Stream) == before[:2]
+{PROBE}
+"""
+    check(run_python(code))
+
+
+def test_stale_names_are_reported_not_rewritten(run_python):
+    code = f"""
+{SIMULATOR}
+import torch
+from torch.cuda import Stream, current_stream
+native = Stream
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    {LATE.replace(";", chr(10) + "   ")}
+text = " ".join(str(item.message) for item in caught)
+assert "__main__.Stream" in text and "__main__.current_stream" in text, text
+assert Stream is native
+assert torch.cuda.Stream is not native
+"""
+    run_python(code, env={"TORCHADA": "0"})
