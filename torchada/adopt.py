@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import types
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .errors import TorchadaWarning
+from .errors import tell
 
 if TYPE_CHECKING:
+    from .engine import Engine
     from .virtual import Virtual
 
 OWN_PACKAGES = ("torch", "torch_musa")
@@ -18,6 +18,19 @@ OWN_PACKAGES = ("torch", "torch_musa")
 
 def _inside_torch(name: str) -> bool:
     return name.partition(".")[0] in OWN_PACKAGES
+
+
+def adopt(engine: Engine) -> None:
+    """Put virtual modules around the native ones that are loaded already."""
+    for name in engine.table.mirrors:
+        native = sys.modules.get(name)
+        if type(native) is types.ModuleType and name not in engine.virtuals:
+            public = types.ModuleType(name)
+            vars(public).update({key: vars(native)[key] for key in ("__spec__", "__loader__") if key in vars(native)})
+            virtual = engine.add_virtual(public, native)
+            virtual.furnish()
+            virtual.describe()
+    replace_references({id(virtual.native): virtual.module for virtual in engine.virtuals.values()})
 
 
 def replace_references(swaps: Mapping[int, types.ModuleType]) -> None:
@@ -63,13 +76,12 @@ def _own_names(virtual: Virtual) -> list[tuple[str, object]]:
     ]
 
 
-def warn_of_stale(names: list[str]) -> None:
+def warn_of_stale(virtuals: Mapping[str, Virtual]) -> None:
     """Tell which of the user's names were imported too early. Nothing is rewritten."""
+    names = stale_snapshots(virtuals)
     if names:
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        warnings.warn(
+        tell(
             f"imported from torch.cuda before torchada was active, so still torch's own: {shown}. "
-            "Activate torchada before these imports (first line of the program, `python -m torchada`, or the .pth).",
-            TorchadaWarning,
-            stacklevel=2,
+            "Activate torchada before these imports (first line of the program, `python -m torchada`, or the .pth)."
         )

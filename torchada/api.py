@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from . import startup
-from .engine import ENGINE
+from .engine import ENGINE, OFF
 from .errors import TorchadaError
+from .facts import versions
+from .platform import detect_platform, is_musa_platform, simulated
 
 
 def activate() -> bool:
@@ -39,7 +42,7 @@ def deactivate() -> None:
 
 def is_active() -> bool:
     """Whether torchada is at work in this process: rules are applied, or will be when torch is imported."""
-    return ENGINE.state != "off"
+    return ENGINE.state != OFF or (startup.SENTINEL in sys.meta_path and is_musa_platform())
 
 
 @contextlib.contextmanager
@@ -82,5 +85,15 @@ def simulate(devices: int | None = None) -> None:
 
 
 def status() -> dict[str, Any]:
-    """What torchada is doing here: active, state, via, platform, simulated, versions, counts of rule outcomes, error."""
-    return ENGINE.status() | {"via": startup.state["via"], "error": startup.state["error"]}
+    """What torchada does here: active, state, via, platform, simulated, versions, counts of rule outcomes, error."""
+    outcomes = Counter(entry.outcome for entry in ENGINE.ledger.states().values())
+    return {
+        "active": is_active(),
+        "state": ENGINE.state,
+        "via": startup.state["via"],
+        "platform": detect_platform().value,
+        "simulated": simulated(),
+        "versions": versions(),
+        "rules": dict(outcomes),
+        "error": startup.state["error"],
+    }

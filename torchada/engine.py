@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import types
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .adopt import replace_references, stale_snapshots, warn_of_stale
-from .errors import TorchadaWarning
-from .facts import mirror_visible_devices, snapshot, versions
+from .adopt import adopt, replace_references, warn_of_stale
+from .errors import tell
+from .facts import hold_autoload, mirror_visible_devices, snapshot
 from .finder import MIRRORED, WATCHED, Finder
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
-from .redirect import locate, redirect, replace
-from .rules import Detour, Facts, Install, Rule, Stub, Table, Wrap, load_table
+from .redirect import apply_patch, self_check
+from .rules import Facts, Rule, Table, load_table
 from .virtual import Virtual, load_shim
 
 OFF, DORMANT, ARMED = "off", "dormant", "armed"
@@ -65,29 +63,17 @@ class Engine:
                 from . import simulator
 
                 simulator.install()
-            kinds = {rule_module: WATCHED for rule_module in self.table.patches}
-            kinds |= {name: MIRRORED for name in self.table.mirrors} | {name: WATCHED for name in ROOTS}
+            kinds = dict.fromkeys(self.table.patches, WATCHED)
+            kinds |= dict.fromkeys(self.table.mirrors, MIRRORED) | dict.fromkeys(ROOTS, WATCHED)
             self.ledger = Ledger()
             self.finder = Finder(self, kinds)
             sys.meta_path.insert(0, self.finder)
             self.state = DORMANT
         self.late = self._done("torch")
         if "torch" in sys.modules:
-            self._adopt()
+            adopt(self)
             self.ready()
         return self.finder
-
-    def _adopt(self) -> None:
-        """torch was imported before us: put virtual modules around the native ones that are there already."""
-        for name in self.table.mirrors:
-            native = sys.modules.get(name)
-            if type(native) is types.ModuleType and name not in self.virtuals:
-                public = types.ModuleType(name)
-                vars(public).update({key: vars(native)[key] for key in ("__spec__", "__loader__") if key in vars(native)})
-                virtual = self.add_virtual(public, native)
-                virtual.furnish()
-                virtual.describe()
-        replace_references({id(virtual.native): virtual.module for virtual in self.virtuals.values()})
 
     def armed(self) -> bool:
         """Whether rules answer. Arms here when the last root has finished in the meantime."""
@@ -122,11 +108,9 @@ class Engine:
         """Go back to off, and say so once: never half armed."""
         self.deactivate()
         self.ledger.add("torchada", FAILED, f"{what}: {type(error).__name__}: {error}", error=error)
-        warnings.warn(
+        tell(
             f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own. "
-            "`python -m torchada doctor` tells more.",
-            TorchadaWarning,
-            stacklevel=2,
+            "`python -m torchada doctor` tells more."
         )
 
     def _arm(self) -> None:
@@ -135,6 +119,7 @@ class Engine:
                 return
             self._arming = True
         try:
+            self_check()
             self.facts = snapshot(self.table, late=self.late)
             for rules in self.table.lazy.values():
                 for rule in (rule for group in rules.values() for rule in group):
@@ -156,14 +141,12 @@ class Engine:
         failed = self.ledger.failures()
         if failed and self.state == ARMED:
             names = ", ".join(entry.rule for entry in failed[:3]) + (" ..." if len(failed) > 3 else "")
-            warnings.warn(
+            tell(
                 f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work; "
-                "`python -m torchada doctor` tells why.",
-                TorchadaWarning,
-                stacklevel=3,
+                "`python -m torchada doctor` tells why."
             )
         if self.late and self.state == ARMED:
-            warn_of_stale(stale_snapshots(self.virtuals))
+            warn_of_stale(self.virtuals)
 
     # -- rules -----------------------------------------------------------------------------------------------------
     def _apply(self, rule: Rule) -> None:
@@ -177,7 +160,8 @@ class Engine:
             self.ledger.add(rule.id, PENDING, f"{rule.module} is not imported")
         else:
             try:
-                undo = self._patch(rule, module)
+                virtual = self.virtual_of(module)
+                undo = apply_patch(rule, virtual.native if virtual else module)
             except AttributeError as error:
                 self.ledger.add(rule.id, ABSENT, str(error), error=error)
             except Exception as error:
@@ -186,18 +170,6 @@ class Engine:
                     raise
             else:
                 self.ledger.add(rule.id, ACTIVE, undo=undo)
-
-    def _patch(self, rule: Rule, module: types.ModuleType) -> Undo:
-        action = rule.do
-        if isinstance(action, Install):
-            return load_shim(action.shim)()  # type: ignore[no-any-return]
-        virtual = self.virtual_of(module)
-        owner, name, target = locate(virtual.native if virtual else module, rule.name)
-        if isinstance(action, Detour):
-            return redirect(owner, name, target, action)
-        assert isinstance(action, (Wrap, Stub))
-        shim = load_shim(action.shim)
-        return replace(owner, name, target, shim(target, None) if isinstance(action, Wrap) else shim)
 
     def _probe(self, path: str) -> bool | None:
         return load_shim(path)()  # type: ignore[no-any-return]
@@ -241,25 +213,10 @@ class Engine:
         """Around the execution of a watched module."""
         self._executing.add(name)
         try:
-            with self._own_autoload() if name == "torch" else contextlib.nullcontext():
+            with hold_autoload() if name == "torch" else contextlib.nullcontext(self._autoload) as self._autoload:
                 yield
         finally:
             self._executing.discard(name)
-
-    @contextlib.contextmanager
-    def _own_autoload(self) -> Iterator[None]:
-        """torch imports device backends at its end and fails with them. We do it right after, where a broken backend
-        can be told without breaking torch."""
-        key = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-        before = os.environ.get(key)
-        self._autoload = before in (None, "1")
-        os.environ[key] = "0"
-        try:
-            yield
-        finally:
-            os.environ.pop(key, None)
-            if before is not None:
-                os.environ[key] = before
 
     def module_done(self, name: str) -> None:
         """A watched or mirrored module has been executed."""
@@ -291,7 +248,7 @@ class Engine:
                 entry.undo()
             except Exception as error:
                 self.ledger.add(entry.rule, FAILED, f"undo: {type(error).__name__}: {error}", error=error)
-                warnings.warn(f"torchada could not undo {entry.rule}: {error}", TorchadaWarning, stacklevel=2)
+                tell(f"torchada could not undo {entry.rule}: {error}")
             else:
                 self.ledger.add(entry.rule, UNDONE)
         for virtual in self.virtuals.values():
@@ -301,20 +258,6 @@ class Engine:
         self._by_module.clear()
         while self._undo_start:
             self._undo_start.pop()()
-
-    # -- telling ---------------------------------------------------------------------------------------------------
-    def status(self) -> dict[str, Any]:
-        counts: dict[str, int] = {}
-        for entry in self.ledger.states().values():
-            counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
-        return {
-            "active": self.state != OFF,
-            "state": self.state,
-            "platform": detect_platform().value,
-            "simulated": simulated(),
-            "versions": versions(),
-            "rules": counts,
-        }
 
 
 ENGINE = Engine()

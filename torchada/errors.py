@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "NotOnMusa", "TableError", "TorchadaError", "TorchadaWarning"]
+import sys
+import warnings
+
+__all__ = ["ConfigError", "NotOnMusa", "TableError", "TorchadaError", "TorchadaWarning", "tell"]
 
 
 class TorchadaError(Exception):
@@ -42,3 +45,12 @@ class NotOnMusa(TorchadaError, NotImplementedError, AttributeError):
 
     def __reduce__(self) -> tuple[type[NotOnMusa], tuple[str, str, str]]:
         return type(self), (self.api, self.reason, self.instead)
+
+
+def tell(text: str) -> None:
+    """Warn of something that happened while a module was being imported: ``-W error`` must not turn it into a failed
+    import, so there it goes to stderr."""
+    try:
+        warnings.warn(text, TorchadaWarning, stacklevel=3)
+    except TorchadaWarning:
+        sys.stderr.write(f"torchada: {text}\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform as _platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
@@ -13,6 +15,7 @@ from .platform import detect_platform
 from .rules import Facts, Table
 
 PREFIXES = ("TORCHADA", "TORCH_", "PYTORCH_", "MUSA_", "CUDA_")
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 VISIBLE = ("MUSA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
@@ -52,6 +55,22 @@ def feature(path: str) -> bool:
                 value = getattr(value, part, None)
             return value is not None
     return False
+
+
+@contextmanager
+def hold_autoload() -> Iterator[bool]:
+    """Keep torch from importing device backends at its end, where a broken one breaks torch: we do it right after.
+
+    Yields whether the user wants them imported.
+    """
+    before = os.environ.get(AUTOLOAD)
+    os.environ[AUTOLOAD] = "0"
+    try:
+        yield before in (None, "1")
+    finally:
+        os.environ.pop(AUTOLOAD, None)
+        if before is not None:
+            os.environ[AUTOLOAD] = before
 
 
 def mirror_visible_devices() -> Undo:

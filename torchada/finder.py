@@ -48,13 +48,11 @@ class Finder:
         finally:
             busy.discard(name)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            around = VirtualLoader if kind == MIRRORED else WatchLoader
+            around: Any = VirtualLoader if kind == MIRRORED else WatchLoader
             spec.loader = around(spec.loader, self.engine)
         return spec
 
-    def _ask_others(
-        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None
-    ) -> ModuleSpec | None:
+    def _ask_others(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None) -> ModuleSpec | None:
         finders = list(sys.meta_path)
         after = finders.index(self) + 1 if self in finders else 0
         for finder in finders[after:]:

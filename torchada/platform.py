@@ -73,7 +73,8 @@ def torch_cuda_version() -> str | None:
     if spec is None or not spec.origin:
         return None
     file = Path(spec.origin).with_name("version.py")
-    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", file.read_text(), re.MULTILINE) if file.is_file() else None
+    text = file.read_text() if file.is_file() else ""
+    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
     return match.group(1) if match else None
 
 

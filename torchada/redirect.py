@@ -8,10 +8,34 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import TorchadaError
-from .rules import Detour
+from .rules import Detour, Install, Rule, Stub, Wrap
 from .virtual import load_shim
 
 Undo = Callable[[], None]
+
+
+def self_check() -> None:
+    """Raise TorchadaError unless every kind of detour works on this interpreter: torchada never arms half."""
+    try:
+        from . import _detour
+    except ImportError as error:
+        raise TorchadaError(f"the compiled part torchada._detour is missing ({error}); reinstall torchada") from error
+    broken = {kind: reason for kind, reason in _detour.self_check().items() if reason != "ok"}
+    if broken:
+        raise TorchadaError(f"this interpreter does not allow in-place redirection: {broken}")
+
+
+def apply_patch(rule: Rule, module: types.ModuleType) -> Undo:
+    """Apply a patch rule to the real objects of *module*. Raises AttributeError where torch has no such place."""
+    action = rule.do
+    if isinstance(action, Install):
+        return load_shim(action.shim)()  # type: ignore[no-any-return]
+    owner, name, target = locate(module, rule.name)
+    if isinstance(action, Detour):
+        return redirect(owner, name, target, action)
+    assert isinstance(action, (Wrap, Stub))
+    shim = load_shim(action.shim)
+    return replace(owner, name, target, shim(target, None) if isinstance(action, Wrap) else shim)
 
 
 def locate(module: types.ModuleType, qualname: str) -> tuple[Any, str, Any]:

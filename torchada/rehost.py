@@ -117,7 +117,7 @@ def _rehost_class(native: type, virtual: Virtual) -> type:
             inner = value.__func__
             return type(value)(convert(inner))
         if isinstance(value, property):
-            return property(*(convert(part) for part in (value.fget, value.fset, value.fdel)), value.__doc__)
+            return property(convert(value.fget), convert(value.fset), convert(value.fdel), value.__doc__)
         if isinstance(value, types.FunctionType):
             return _rehost_function(value, virtual, cells)
         return value

@@ -70,9 +70,9 @@ class Detour:
     """Redirect the object itself in place: identity, hash, pickle name and signature stay.
 
     ``keywords`` and ``positions`` (0-based, ``self`` not counted) hold the device arguments to translate. ``shim`` is
-    called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that keyword is passed. ``getter`` names
-    a second property whose value is taken where the first one is False, ``cache`` a shim that returns ready answers of
-    a constructor by its string argument.
+    called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that keyword is passed. ``getter``
+    names a second property whose value is taken where the first one is False, ``cache`` a shim that returns ready
+    answers of a constructor by its string argument.
     """
 
     keywords: tuple[str, ...] = ()
@@ -117,8 +117,8 @@ _WORD = re.compile(r"^(not\s+)?(env|has):([\w.]+)$")
 class Gate:
     """A printable predicate over facts. Clauses are separated by ``;`` and all of them must hold.
 
-    ``torch >= 2.9``, ``torch_musa < 2.13.0``, ``env:NAME`` (true words only), ``not env:NAME``, ``has:torch.accelerator``,
-    ``not has:...``, ``late``, ``not late``, ``probe shim:function``.
+    ``torch >= 2.9``, ``torch_musa < 2.13.0``, ``env:NAME`` (true words only), ``not env:NAME``,
+    ``has:torch.accelerator``, ``not has:...``, ``late``, ``not late``, ``probe shim:function``.
     """
 
     text: str

@@ -6,6 +6,8 @@ It puts a sentinel on ``sys.meta_path`` that waits for ``torch`` or ``torch_musa
 import sys
 from os import environ
 
+from .inherit import disinherit, inherit
+
 OFF_WORDS = ("0", "false", "no", "off")
 ON_WORDS = ("", "1", "true", "yes", "on")
 state = {"via": None, "error": None}
@@ -39,6 +41,7 @@ def start(via):
     if switched_off():
         return
     state["via"] = state["via"] or via
+    inherit()
     if "torch" in sys.modules or "torch_musa" in sys.modules:
         engage(raising=True)
     elif SENTINEL not in sys.meta_path and "torchada.engine" not in sys.modules:
@@ -49,6 +52,8 @@ def via(name="start"):
     """Tell how this process was switched on, where the importer knows better than the import."""
     if state["via"] == "import":
         state["via"] = name
+    if name in ("pth", "start", "sitecustomize"):
+        disinherit()  # these reach the children by themselves
 
 
 def engage(raising=False):
