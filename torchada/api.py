@@ -13,6 +13,7 @@ from . import startup
 from .engine import ENGINE, OFF
 from .errors import TorchadaError
 from .facts import versions
+from .inherit import disinherit, inherit
 from .platform import detect_platform, is_musa_platform, simulated
 
 
@@ -30,13 +31,17 @@ def activate() -> bool:
         return False
     startup.state["via"] = startup.state["via"] or "activate()"
     startup.retire()
-    return ENGINE.engage() is not None
+    if ENGINE.engage() is None:
+        return False
+    inherit()
+    return True
 
 
 def deactivate() -> None:
     """Undo everything torchada applied in this process; harmless when it is off. ``activate()`` turns it on again."""
     startup.retire()
     startup.state["via"] = None
+    disinherit()
     ENGINE.deactivate()
 
 

@@ -65,13 +65,16 @@ def engage(raising=False):
     try:
         from torchada.engine import ENGINE
 
-        return ENGINE.engage()
+        finder = ENGINE.engage()
     except Exception as error:
         state["error"] = error
         if raising:
             raise
         sys.stderr.write(f"torchada: not active: {type(error).__name__}: {error}\n")
         return None
+    if finder is None:
+        disinherit()  # inert here, so in the children too
+    return finder
 
 
 def retire():
