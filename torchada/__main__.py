@@ -19,6 +19,7 @@ Runs the program exactly as python does, with CUDA names answered by the MUSA de
 options:
   --simulate      use the simulated MUSA device (no hardware needed); children inherit it
   --devices N     how many simulated devices (0 to 16); implies --simulate
+  --summary       print one line on stderr at the end: device, versions, rules at work
   -i              python's own -i: go interactive after the program, or with no program
   --version       print the version
   -h, --help      print this text
@@ -73,6 +74,8 @@ def dispatch(argv: list[str]) -> int:
             extra.append("-i")
         elif option == "--simulate":
             os.environ["TORCHADA_SIMULATE"] = "1"
+        elif option == "--summary":
+            os.environ["TORCHADA_SUMMARY"] = str(os.getpid())  # the program keeps this process id
         elif option == "--devices":
             value = value if equals else (rest.pop(0) if rest else "")
             if not (value.isascii() and value.isdigit() and int(value) <= 16):

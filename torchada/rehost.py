@@ -41,16 +41,20 @@ def _names(code: types.CodeType, opname: str) -> set[str]:
     }
 
 
-def _state_names(native: types.ModuleType) -> set[str]:
-    functions = [value for value in vars(native).values() if isinstance(value, types.FunctionType)]
-    return {name for function in functions for name in _names(function.__code__, "STORE_GLOBAL")}
+def _state_names(virtual: Virtual) -> frozenset[str]:
+    """Globals of the native module that one of its functions assigns; looked for once."""
+    if virtual.state_names is None:
+        functions = [value for value in vars(virtual.native).values() if isinstance(value, types.FunctionType)]
+        found = {name for function in functions for name in _names(function.__code__, "STORE_GLOBAL")}
+        virtual.state_names = frozenset(found)
+    return virtual.state_names
 
 
 def _materialise(code: types.CodeType, virtual: Virtual) -> None:
     wanted = {name for name in _names(code, "LOAD_GLOBAL") if name in vars(virtual.native)}
     missing = sorted(wanted - vars(virtual.module).keys())
     if missing:
-        state = _state_names(virtual.native)
+        state = _state_names(virtual)
         for name in missing:
             if name in state:
                 raise TableError(f"cannot rehost {code.co_name}: it reads the module state {virtual.name}.{name}")

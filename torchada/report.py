@@ -23,6 +23,7 @@ from .platform import Platform, detect_platform, simulated, torch_cuda_version
 from .rules import Facts, Table
 
 OK, NOTE, BAD = "ok", "note", "bad"
+WIDE = 160  # columns where the output goes to a file or a pipe
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,18 @@ def _activity_checks(platform: Platform) -> list[Check]:
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts(found).items()))
     checks.append(Check("rules", BAD if failures else OK, told, "see: python -m torchada report" if failures else ""))
     checks += [Check(f"rule {entry.rule}", BAD, entry.detail, "please report this") for entry in failures]
+    return [*checks, _device_check()]
+
+
+def _device_check() -> Check:
     musa = sys.modules["torch_musa"]
-    number = musa.device_count()
-    if number == 0:
-        checks.append(Check("devices", NOTE, "none (a build container, or MUSA_VISIBLE_DEVICES hides them)"))
-    else:
-        names = Counter(musa.get_device_name(index) for index in range(number))
-        checks.append(Check("devices", OK, ", ".join(f"{count} x {name}" for name, count in names.items())))
-    return checks
+    try:
+        names = Counter(musa.get_device_name(index) for index in range(musa.device_count()))
+    except RuntimeError as error:
+        return Check("devices", BAD, f"torch_musa does not work: {error}", "check the driver and the device files")
+    if not names:
+        return Check("devices", NOTE, "none (a build container, or MUSA_VISIBLE_DEVICES hides them)")
+    return Check("devices", OK, ", ".join(f"{count} x {name}" for name, count in names.items()))
 
 
 def _surroundings() -> list[Check]:
@@ -183,12 +188,14 @@ def _doctor(options: argparse.Namespace) -> int:
         return int(bad)
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text
 
     grid = Grid(box=None, show_header=False, pad_edge=False)
+    styles = {OK: "green", NOTE: "yellow", BAD: "red"}
     for check in checks:
-        mark = {OK: "[green]ok[/]", NOTE: "[yellow]note[/]", BAD: "[red]bad[/]"}[check.level]
-        grid.add_row(mark, check.name, check.text + (f"\n-> {check.fix}" if check.fix else ""))
-    Console(soft_wrap=not sys.stdout.isatty()).print(grid)
+        told = check.text + (f"\n-> {check.fix}" if check.fix else "")
+        grid.add_row(Text(check.level, styles[check.level]), Text(check.name), Text(told))
+    Console(width=None if sys.stdout.isatty() else WIDE).print(grid)
     return int(bad)
 
 
@@ -203,13 +210,13 @@ def _report(options: argparse.Namespace) -> int:
     else:
         from rich.console import Console
         from rich.table import Table as Grid
+        from rich.text import Text
 
         grid = Grid("rule", "action", "outcome", "when", "why", box=None, pad_edge=False)
         for row in shown:
-            grid.add_row(
-                row.rule, row.action, row.outcome, row.gate, row.why + (f" ({row.detail})" if row.detail else "")
-            )
-        console = Console(width=None if sys.stdout.isatty() else 200)
+            why = row.why + (f" ({row.detail})" if row.detail else "")
+            grid.add_row(*(Text(cell) for cell in (row.rule, row.action, row.outcome, row.gate, why)))
+        console = Console(width=None if sys.stdout.isatty() else WIDE)
         console.print(grid)
         told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts(found).items()))
         console.print(f"{len(found)} rules: {told}; platform {status['platform']}, state {status['state']}")

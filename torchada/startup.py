@@ -4,7 +4,7 @@ It puts a sentinel on ``sys.meta_path`` that waits for ``torch`` or ``torch_musa
 """
 
 import sys
-from os import environ
+from os import environ, getpid
 
 from .inherit import disinherit, inherit
 
@@ -42,6 +42,10 @@ def start(via):
         return
     state["via"] = state["via"] or via
     inherit()
+    if environ.get("TORCHADA_SUMMARY") == str(getpid()):  # this process, not its children
+        import atexit
+
+        atexit.register(summarise)
     if "torch" in sys.modules or "torch_musa" in sys.modules:
         engage(raising=True)
     elif SENTINEL not in sys.meta_path and "torchada.engine" not in sys.modules:
@@ -75,6 +79,13 @@ def engage(raising=False):
     if finder is None:
         disinherit()  # inert here, so in the children too
     return finder
+
+
+def summarise():
+    """What ``--summary`` asks for: one line on stderr when the program ends."""
+    from torchada.report import summary_line
+
+    sys.stderr.write(summary_line() + "\n")
 
 
 def retire():

@@ -43,6 +43,7 @@ class Virtual:
         self.native = native
         self.kept: dict[str, Any] = {}
         self.resolving: set[str] = set()
+        self.state_names: frozenset[str] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
     def furnish(self) -> None:
