@@ -1,0 +1,133 @@
+"""A MUSA device without hardware: the vendor's `torch_musa` package over a backend in host memory.
+
+    import torchada.simulator
+    torchada.simulator.install()      # `import torch_musa` now finds the simulated package
+    import torch, torch_musa
+
+`python -m torchada --simulate` and TORCHADA_SIMULATE=1 call `install()` for you. Importing this module
+loads neither torch nor the compiled backend; `import torch_musa` does, and builds the backend on first use.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+__all__ = ["counters", "info", "install", "is_installed", "uninstall"]
+
+_NAME = "torch_musa"
+_PACKAGE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
+
+
+class _Finder:
+    """Answers exactly one name, `torch_musa`; its submodules come through the package's own path."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Any = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _NAME:
+            return None
+        return importlib.util.spec_from_file_location(
+            name, os.path.join(_PACKAGE_DIR, "__init__.py"), submodule_search_locations=[_PACKAGE_DIR]
+        )
+
+
+def _simulated_module() -> ModuleType | None:
+    module = sys.modules.get(_NAME)
+    return module if module is not None and vars(module).get("__simulated__") is True else None
+
+
+def install() -> None:
+    """Make `import torch_musa` find the simulated package. Doing it twice is doing it once.
+
+    Raises RuntimeError when a real torch_musa is imported already, or installed in this environment: the
+    real package would win, and a program would believe it runs on the simulator.
+    """
+    if is_installed():
+        return
+    if _NAME in sys.modules:
+        origin = vars(sys.modules[_NAME]).get("__file__", "an unknown place") if sys.modules[_NAME] else "None"
+        raise RuntimeError(
+            f"cannot simulate a MUSA device: a torch_musa is already imported, from {origin}. "
+            "Install the simulator before anything imports torch_musa, or use another environment."
+        )
+    real = importlib.machinery.PathFinder.find_spec(_NAME)
+    if real is not None:
+        raise RuntimeError(
+            f"cannot simulate a MUSA device: a torch_musa is installed in this environment ({real.origin}) and "
+            "would be imported instead. Use an environment without torch_musa, or leave simulation off."
+        )
+    # Last, so that every other finder keeps its say; none of them knows the name.
+    sys.meta_path.append(_Finder)
+
+
+def uninstall() -> None:
+    """Take the finder back. Possible only while torch_musa is not imported: a backend cannot be unloaded.
+
+    Raises RuntimeError when the simulated torch_musa has been imported.
+    """
+    if _simulated_module() is not None:
+        raise RuntimeError(
+            "the simulated torch_musa is imported and a torch backend cannot be unloaded: start a new process"
+        )
+    while _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
+
+
+def is_installed() -> bool:
+    """True when `import torch_musa` finds (or has found) the simulated package."""
+    return _Finder in sys.meta_path or _simulated_module() is not None
+
+
+def _backend() -> ModuleType | None:
+    module = _simulated_module()
+    return vars(module).get("_MUSAC") if module is not None else None
+
+
+def counters() -> dict[str, int]:
+    """What the simulated device has counted so far in this process (operator calls, fallbacks, copies ...).
+
+    Empty while torch_musa is not imported. Raises RuntimeError when the compiled backend keeps no counters.
+    """
+    backend = _backend()
+    if backend is None:
+        return {}
+    read = getattr(backend, "_sim_counters", None)
+    if read is None:
+        raise RuntimeError("this build of the simulated backend keeps no counters")
+    return dict(read())
+
+
+def info() -> dict[str, Any]:
+    """State of the simulator: loads and builds nothing.
+
+    Keys: `installed`, `imported`, `devices` (from TORCHADA_SIM_DEVICES until the backend is loaded, then
+    what it answers), `memory_bytes` and `name` (of device 0; None until it is loaded or with no
+    device), `torch` (version, None when not imported), `torch_musa` (simulated version, None when not imported).
+    """
+    torch = sys.modules.get("torch")
+    module = _simulated_module()
+    backend = _backend()
+    result: dict[str, Any] = {
+        "installed": is_installed(),
+        "imported": module is not None,
+        "devices": None,
+        "memory_bytes": None,
+        "name": None,
+        "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
+        "torch_musa": getattr(module, "__version__", None),
+    }
+    if backend is not None:
+        result["devices"] = int(backend._musa_getDeviceCount())
+        read = getattr(backend, "_sim_info", None)
+        if read is not None:
+            result.update(read())
+    else:
+        text = os.environ.get("TORCHADA_SIM_DEVICES", "")
+        result["devices"] = int(text) if text.isdigit() else None
+    return result

@@ -1,0 +1,3 @@
+"""Dynamo backends of torch_musa."""
+
+from . import musagraphs  # noqa: F401
