@@ -10,7 +10,7 @@ from .inherit import disinherit, inherit
 
 OFF_WORDS = ("0", "false", "no", "off")
 ON_WORDS = ("", "1", "true", "yes", "on")
-state = {"via": None, "error": None}
+state: dict = {"via": None, "error": None}
 
 
 def switched_off():
