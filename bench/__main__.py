@@ -1,0 +1,131 @@
+"""``python -m bench``: measure every budget row, print the table and write docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyperf
+from rich.console import Console
+from rich.table import Table
+
+from bench.cases import CASES
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "benchmarks.md"
+START = "import sys"
+NATIVE_IMPORT = "import torchada, torchada.simulator; torchada.simulator.install(); import torch, torch_musa"
+ACTIVE_IMPORT = "import torchada, torch, torch_musa"
+
+
+def measure(mode: str, folder: Path) -> dict[str, pyperf.Benchmark]:
+    """Run all cases in one mode."""
+    file = folder / f"{mode}.json"
+    command = [sys.executable, str(ROOT / "bench" / "cases.py"), "--mode", mode, "-o", str(file), "--quiet"]
+    subprocess.run(command, check=True, cwd=ROOT, env=environment())
+    return {bench.get_name(): bench for bench in pyperf.BenchmarkSuite.load(str(file)).get_benchmarks()}
+
+
+def environment(**extra: str) -> dict[str, str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("TORCHADA")}
+    return env | {"PYTHONPATH": str(ROOT), "TORCHADA_SIMULATE": "1", "OMP_NUM_THREADS": "1"} | extra
+
+
+def command_time(folder: Path, name: str, command: list[str], env: dict[str, str], processes: int) -> float:
+    """Seconds one command takes: the smallest of the values, since other work only ever adds."""
+    file = folder / f"{name}.json"
+    runner = [sys.executable, "-m", "pyperf", "command", "--quiet", "-p", str(processes), "-n", "1", "-w", "1", "-o"]
+    inherit = ["--inherit-environ", ",".join(env)]
+    subprocess.run([*runner, str(file), *inherit, "--", *command], check=True, env=env, cwd=folder)
+    return float(min(pyperf.Benchmark.load(str(file)).get_values()))
+
+
+def start_rows(folder: Path) -> list[tuple[str, str, str, str, bool]]:
+    """Interpreter start with the .pth against without, and the import of torch."""
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text((ROOT / "torchada" / "_site" / "torchada.pth").read_text())
+    plain = environment(PYTHONPATH=str(ROOT))
+    hooked = environment(PYTHONPATH=f"{site}{os.pathsep}{ROOT}")
+    without = command_time(folder, "start0", [sys.executable, "-c", START], plain, 20)
+    with_pth = command_time(folder, "start1", [sys.executable, "-c", START], hooked, 20)
+    more = with_pth - without
+    rows = [("interpreter start with the .pth", seconds(without), seconds(with_pth), "+3 ms", more <= 3e-3)]
+    native = command_time(folder, "import0", [sys.executable, "-c", NATIVE_IMPORT], environment(TORCHADA="0"), 6)
+    active = command_time(folder, "import1", [sys.executable, "-c", ACTIVE_IMPORT], environment(TORCHADA="1"), 6)
+    within = active - native <= max(0.03 * native, 0.060)
+    rows.append(("import torch and torch_musa", seconds(native), seconds(active), "+3 % or +60 ms", within))
+    return rows
+
+
+def seconds(value: float) -> str:
+    for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
+        if value * scale < 1000:
+            return f"{value * scale:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def case_rows(
+    native: dict[str, pyperf.Benchmark], active: dict[str, pyperf.Benchmark]
+) -> list[tuple[str, str, str, str, bool]]:
+    rows = []
+    for case in CASES:
+        base, ours = (float(min(side[case.name].get_values())) for side in (native, active))
+        if case.absolute:
+            budget, within = f"+{seconds(case.budget)}", ours - base <= case.budget
+        else:
+            budget, within = f"{case.budget:g}x", ours <= base * case.budget
+        rows.append((case.name, seconds(base), seconds(ours), budget, within))
+    return rows
+
+
+def ratio(base: str, ours: str) -> str:
+    units = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+    number = [float(text.split()[0]) * units[text.split()[1]] for text in (base, ours)]
+    return f"{number[1] / number[0]:.3f}"
+
+
+def machine() -> str:
+    import torch
+
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return (
+        f"{os.cpu_count()} cores ({model}), {platform.system()} {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--no-write", action="store_true", help="print only; leave docs/benchmarks.md alone")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = start_rows(folder)
+        native = measure("native", folder)
+        active = measure("active", folder)
+    rows += case_rows(native, active)
+    head = ("what", "native", "with torchada", "ratio", "budget", "within")
+    cells = [
+        (what, base, ours, ratio(base, ours), budget, "yes" if ok else "NO") for what, base, ours, budget, ok in rows
+    ]
+    grid = Table(*head)
+    for row in cells:
+        grid.add_row(*row)
+    Console(width=140).print(grid)
+    if not options.no_write:
+        lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *cells)]
+        begin = TARGET.read_text().partition("<!-- table -->")[0] if TARGET.exists() else ""
+        when = datetime.now(timezone.utc).date().isoformat()
+        TARGET.write_text(f"{begin}<!-- table -->\nMeasured {when} on {machine()}.\n\n" + "\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The measured calls, run by pyperf in worker processes: ``python bench/cases.py --mode native|active -o FILE``.
+
+``native`` is torch with the simulated torch_musa and no torchada at work; ``active`` is the same with torchada.
+Each case is one statement per mode, so that the two sides differ in nothing but the spelling.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+import pyperf
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table. *budget* is a ratio, or seconds more than native where *absolute* is set."""
+
+    name: str
+    native: str
+    active: str
+    budget: float
+    absolute: bool = False
+    source: str = "design, section 8"
+
+
+CASES = (
+    Case("torch.cuda.X, second access", "torch.musa.device_count", "torch.cuda.device_count", 2.0),
+    Case("device_count()", "torch.musa.device_count()", "torch.cuda.device_count()", 1.05),
+    Case("current_device()", "torch.musa.current_device()", "torch.cuda.current_device()", 1.05),
+    Case("current_stream()", "torch.musa.current_stream()", "torch.cuda.current_stream()", 1.05),
+    Case("synchronize()", "torch.musa.synchronize()", "torch.cuda.synchronize()", 1.05),
+    Case("memory_allocated()", "torch.musa.memory_allocated()", "torch.cuda.memory_allocated()", 1.05),
+    Case('zeros(2, device="cuda")', 'torch.zeros(2, device="musa")', 'torch.zeros(2, device="cuda")', 1.03),
+    Case("zeros(2)", "torch.zeros(2)", "torch.zeros(2)", 1.03),
+    Case('x.to("cuda")', 'x.to("musa")', 'x.to("cuda")', 1.05),
+    Case("x.to(float32)", "x.to(torch.float32)", "x.to(torch.float32)", 1.05),
+    Case("x.is_cuda", "x.is_cuda", "x.is_cuda", 50e-9, absolute=True),
+    Case('torch.device("cuda:0")', 'torch.device("musa:0")', 'torch.device("cuda:0")', 1.0),
+    Case("operator without a device: c + c", "c + c", "c + c", 1.03),
+    Case("unrelated import (a miss in the finder)", "find()", "find()", 1e-6, absolute=True),
+)
+
+
+def prepare(mode: str) -> dict[str, object]:
+    """The namespace the statements run in."""
+    import torchada
+
+    if mode == "native":
+        import torchada.simulator
+
+        torchada.simulator.install()
+    import torch
+    import torch_musa  # noqa: F401
+
+    if torchada.is_active() is not (mode == "active"):
+        raise SystemExit(f"torchada is {'on' if torchada.is_active() else 'off'} in mode {mode}")
+    finders = [finder for finder in sys.meta_path if type(finder).__module__ == "torchada.finder"]
+
+    def find() -> None:
+        for finder in finders:
+            finder.find_spec("unrelated", None, None)
+
+    x = torch.ones(2, device="musa")
+    return {"torch": torch, "x": x, "c": torch.ones(2), "find": find}
+
+
+def main() -> None:
+    runner = pyperf.Runner(processes=4, values=6, warmups=1, min_time=0.05)
+    runner.argparser.add_argument("--mode", choices=["native", "active"], required=True)
+    runner.argparser.set_defaults(inherit_environ=sorted(os.environ))
+    runner._add_cmdline_args = lambda command, args: command.extend(["--mode", args.mode])
+    options = runner.parse_args()
+    os.environ["TORCHADA"] = "1" if options.mode == "active" else "0"
+    os.environ["TORCHADA_SIMULATE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    scope: dict[str, object] = {}
+    for case in CASES:
+        code = compile(f"for _ in loop: {getattr(case, options.mode)}", case.name, "exec")
+
+        def timed(loops: int, code: object = code) -> float:
+            if not scope:
+                scope.update(prepare(options.mode))
+            scope["loop"] = range(loops)
+            begin = time.perf_counter()
+            exec(code, scope)  # type: ignore[arg-type]
+            return time.perf_counter() - begin
+
+        runner.bench_time_func(case.name, timed)
+
+
+if __name__ == "__main__":
+    main()
