@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -57,8 +58,12 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
     from . import _detour
 
     shim = load_shim(action.shim) if action.shim else None
-    if isinstance(target, types.FunctionType):
-        return redirect_python(target, _python_shim(action, shim))
+    bound = isinstance(owner, type) and (name == "__new__" or not isinstance(target, staticmethod))
+    if isinstance(target, (staticmethod, classmethod)) and isinstance(target.__func__, types.FunctionType):
+        target = target.__func__  # also the __new__ of a Python class
+    function = target.fget if isinstance(target, property) else target
+    if isinstance(function, types.FunctionType):
+        return redirect_python(function, _python_shim(function, action, shim, skip=int(bound)))
     if isinstance(owner, type) and name == "__new__":
         cache = load_shim(action.cache)() if action.cache else None
         return _detour.redirect_new(owner, action.positions, action.keywords, cache, shim).restore
@@ -85,19 +90,30 @@ def replace(owner: Any, name: str, target: Any, value: Any) -> Undo:
     return undo
 
 
-def _python_shim(action: Detour, shim: Any) -> Callable[..., Any]:
+def _python_shim(function: types.FunctionType, action: Detour, shim: Any, skip: int) -> Callable[..., Any]:
+    """Translation of a Python function's arguments, then the shim. A named parameter is found in its position too."""
     from ._detour import translate
 
-    positions, keywords = action.positions, action.keywords
-    if not positions and not keywords:
+    if not action.positions and not action.keywords:
         return shim  # type: ignore[no-any-return]
+    parameters = inspect.signature(function).parameters
+    named = {
+        name: (at if parameter.kind is not parameter.KEYWORD_ONLY else sys.maxsize, parameter.default)
+        for at, (name, parameter) in enumerate(parameters.items())
+        if name in action.keywords
+    }
+    positions = {at + skip for at in action.positions} | {at for at, _ in named.values()}
+    # A default that names a CUDA device is passed explicitly, translated.
+    defaults = {name: (at, translate(value)) for name, (at, value) in named.items() if translate(value) is not value}
 
     def translated(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if positions:
-            args = tuple(translate(arg) if at in positions else arg for at, arg in enumerate(args))
-        for keyword in keywords:
+        args = tuple(translate(arg) if at in positions else arg for at, arg in enumerate(args))
+        for keyword in action.keywords:
             if keyword in kwargs:
                 kwargs[keyword] = translate(kwargs[keyword])
+        for name, (at, default) in defaults.items():
+            if len(args) <= at:
+                kwargs.setdefault(name, default)
         return original(*args, **kwargs) if shim is None else shim(original, *args, **kwargs)
 
     return translated

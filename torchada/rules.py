@@ -25,7 +25,10 @@ class Native:
 
 @dataclass(frozen=True)
 class Forward:
-    """The object found at *path* under the mirror's peer (``module:qualname`` names any other module)."""
+    """The object found at *path* under the mirror's peer; ``module:qualname`` names any other module.
+
+    A path that ends in ``:`` or ``.`` means the rule's own name at that place.
+    """
 
     path: str
 

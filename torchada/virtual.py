@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from .errors import NotOnMusa, TorchadaError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 # Functions, classes and modules keep their identity over time; anything else may be state and is asked for afresh.
-KEPT_TYPES = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
+KEPT_TYPES = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType, type(lru_cache(len)))
 MIRRORED_DUNDERS = ("__doc__", "__all__", "__file__", "__path__", "__cached__", "__package__", "__builtins__")
 
 
@@ -63,6 +63,13 @@ class Virtual:
         if winner is value:
             self.kept[name] = value
         return winner
+
+    def make_room(self, name: str) -> None:
+        """Let a rule answer a name that torch's C++ wrote into the public module (its CUDA tensor types): the object
+        moves to the native module, where it is found again when we are gone."""
+        value = vars(self.module).get(name, self)
+        if value is not self and name not in self.kept:
+            vars(self.native)[name] = vars(self.module).pop(name)
 
     def forget(self) -> None:
         """Take our objects out again and give the native module what others wrote into the public one."""
@@ -162,7 +169,8 @@ class Virtual:
         if isinstance(action, Native):
             return native
         if isinstance(action, Forward):
-            return self._forward(action.path)
+            # A path that ends in a separator means the rule's own name at that place.
+            return self._forward(action.path + name if action.path[-1] in ":." else action.path)
         if isinstance(action, Wrap):
             peer = self.peer(name)
             return load_shim(action.shim)(native, None if peer is MISSING else peer)
@@ -199,7 +207,8 @@ def refused(api: str, native: Any, action: Refuse) -> Any:
         raise error()
 
     if isinstance(native, type):
-        namespace = {"__new__": refuse, "__module__": native.__module__, "__doc__": str(error())}
+        static = {name: staticmethod(refuse) for name, value in vars(native).items() if isinstance(value, staticmethod)}
+        namespace = static | {"__new__": refuse, "__module__": native.__module__, "__doc__": str(error())}
         return type(native.__name__, (), namespace)
     refuse.__name__ = refuse.__qualname__ = getattr(native, "__name__", api.rpartition(".")[2])
     refuse.__module__ = getattr(native, "__module__", None) or api.rpartition(".")[0]
