@@ -82,6 +82,7 @@ def test_wrong_word(active: Environment) -> None:
     assert result.lines() == ["started"]
     (line,) = result.stderr.splitlines()
     assert "TORCHADA='perhaps'" in line and "0 (off)" in line and "1 (on)" in line
+    assert "delete" not in line
 
 
 def assert_one_short_line(environment: Environment, *words: str) -> None:
