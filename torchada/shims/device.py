@@ -1,4 +1,4 @@
-"""Device values: what counts as a CUDA device and what it becomes."""
+"""Device values: what counts as a CUDA device, what it becomes, and the few places that ask about one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 import torch
 
 from .. import _detour
+from ..redirect import redirect_python
 
-MAX_INDEX = 64
-SPELLINGS = {"cuda": "musa"} | {f"cuda:{index}": f"musa:{index}" for index in range(MAX_INDEX)}
+BACKEND = "musa"
+MAX_INDEX = 128  # torch keeps a device index in a signed byte
+SPELLINGS = {"cuda": BACKEND} | {f"cuda:{index}": f"{BACKEND}:{index}" for index in range(MAX_INDEX)}
+
+translate = _detour.translate
 
 
 def configure() -> Callable[[], None]:
@@ -22,5 +26,42 @@ def configure() -> Callable[[], None]:
 
 def spellings() -> dict[str, Any]:
     """Ready devices for the usual strings."""
-    usual = {name: torch.device(name) for name in ("cpu", "meta", "musa", *(f"musa:{i}" for i in range(8)))}
-    return usual | {cuda: torch.device(musa) for cuda, musa in SPELLINGS.items()}
+    usual = ("cpu", "meta", BACKEND, *(f"{BACKEND}:{index}" for index in range(8)))
+    return {name: torch.device(name) for name in usual} | {
+        cuda: torch.device(musa) for cuda, musa in SPELLINGS.items()
+    }
+
+
+def as_cuda(text: str) -> str:
+    """A message of torch about the backend in the words of a CUDA program."""
+    return text.replace(BACKEND.upper(), "CUDA").replace(f"torch.{BACKEND}", "torch.cuda").replace(BACKEND, "cuda")
+
+
+def reduce_device(original: Callable[..., Any], device: torch.device) -> Any:
+    """``device.__reduce__``: written as the CUDA device, so that a pickle made here loads on a CUDA machine too.
+
+    Read back here it is the MUSA device again.
+    """
+    constructor, args, *rest = original(device)
+    if args and args[0] == BACKEND:
+        args = ("cuda", *args[1:])
+    return (constructor, args, *rest)
+
+
+def _get_device_module(original: Callable[..., Any], device: Any = None) -> Any:
+    if isinstance(device, str) and translate(device) is not device:
+        return torch.cuda
+    return original(translate(device))
+
+
+def get_device_module() -> Callable[[], None]:
+    """``torch.get_device_module``: asked for "cuda" by name it is torch.cuda, as on CUDA; else torch's own answer."""
+    cached = torch.get_device_module
+    restore = redirect_python(cached.__wrapped__, _get_device_module)  # type: ignore[attr-defined]
+    cached.cache_clear()  # type: ignore[attr-defined]
+
+    def undo() -> None:
+        restore()
+        cached.cache_clear()  # type: ignore[attr-defined]
+
+    return undo

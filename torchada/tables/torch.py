@@ -1,8 +1,20 @@
-"""Places elsewhere in torch that take a device or say "cuda"."""
+"""Places elsewhere in torch that take a device or say "cuda": device values.
 
-from ..rules import Detour, Install, Rule
+tests/devices/decided.py holds the reviewed list of callables that need no row.
+"""
 
-RULES = (
+from ..rules import Detour, Install, Rule, each
+
+_DEVICE = Detour(keywords=("device",))
+_FIRST = Detour(keywords=("device",), positions=(0,))
+_DEVICE_TYPE = Detour(keywords=("device_type",))
+_FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
+
+_WHY = "a cuda device means the MUSA device"
+_REPLACED = "torch_musa puts a Python function over torch's method"
+_LEGACY = "legacy tensor types are names of CUDA programs"
+
+DEVICE = (
     Rule(
         "torch:device",
         Install("device:configure"),
@@ -16,9 +28,267 @@ RULES = (
         test="tests/devices/test_device.py",
     ),
     Rule(
-        "torch:zeros",
-        Detour(keywords=("device",)),
-        why="a cuda device means the MUSA device",
-        test="tests/devices/test_factories.py",
+        "torch:device.__reduce__",
+        Detour(shim="device:reduce_device"),
+        why="a pickled device loads on a CUDA machine as well",
+        test="tests/devices/test_device.py",
+    ),
+    Rule(
+        "torch:get_device_module",
+        Install("device:get_device_module"),
+        why='asked for "cuda" the answer is torch.cuda',
+        test="tests/devices/test_device.py",
+    ),
+    Rule(
+        "torch.accelerator._utils:_get_device_index",
+        _DEVICE,
+        why="devices made before activation are still of type cuda",
+        test="tests/devices/test_late.py",
+    ),
+    Rule(
+        "torch:_C._dispatch_key_for_device",
+        _FIRST_TYPE,
+        why='custom operators registered for device type "cuda" are kernels of the MUSA device',
+        test="tests/devices/test_custom_ops.py",
+    ),
+    Rule(
+        "torch._library.custom_ops:CustomOpDef.register_autocast",
+        _DEVICE_TYPE,
+        why="it compares the device type with that of tensors",
+        test="tests/devices/test_custom_ops.py",
+    ),
+    Rule(
+        "torch.library:register_autocast",
+        _DEVICE_TYPE,
+        why="it compares the device type with that of tensors",
+        test="tests/devices/test_custom_ops.py",
+    ),
+    Rule(
+        "torch.library:Library",
+        Install("net:install"),
+        why="C++ callers, TorchScript constants and operators called with a device made before activation",
+        test="tests/devices/test_net.py",
     ),
 )
+
+FACTORIES = (
+    *each(
+        "torch",
+        """arange asarray as_tensor bartlett_window blackman_window empty empty_like empty_permuted empty_quantized
+        empty_strided eye from_file full full_like hamming_window hann_window kaiser_window linspace logspace normal ones
+        ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor sparse_bsc_tensor
+        sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor tensor
+        tril_indices triu_indices zeros zeros_like _assert_tensor_metadata _cudnn_init_dropout_state
+        _efficientzerotensor _empty_affine_quantized _empty_per_channel_affine_quantized _make_dep_token
+        _C._fft.fft_fftfreq _C._fft.fft_rfftfreq _C._nested.nested_tensor""",
+        _DEVICE,
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    *each(
+        "torch",
+        "_C.TensorBase._make_wrapper_subclass",
+        Detour(keywords=("device",), positions=(7,)),
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    *each(
+        "torch",
+        "_C.TensorBase._make_subclass",
+        Detour(keywords=("device_for_backend_keys",), positions=(5,)),
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule(
+        "torch:_pin_memory",
+        Detour(keywords=("device",), positions=(1,)),
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule(
+        "torch:_resize_output_",
+        Detour(keywords=("device",), positions=(2,)),
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule(
+        "torch:_nested_tensor_from_tensor_list",
+        Detour(keywords=("device",), positions=(3,)),
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    *each(
+        "torch",
+        "Generator.__new__ Stream.__new__ Event.__new__ Event.from_ipc_handle _C._nn._parse_to",
+        _FIRST,
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule("torch:_C.StorageBase.__new__", _DEVICE, why=_WHY, test="tests/devices/test_storage.py"),
+    Rule(
+        "torch:_C._construct_storage_from_data_pointer",
+        Detour(keywords=("device",), positions=(1,)),
+        why=_WHY,
+        test="tests/devices/test_late.py",
+    ),
+)
+
+TENSOR = (
+    *each(
+        "torch",
+        """_C.TensorBase.new _C.TensorBase.new_empty _C.TensorBase.new_empty_strided _C.TensorBase.new_full
+        _C.TensorBase.new_ones _C.TensorBase.new_tensor _C.TensorBase.new_zeros""",
+        _DEVICE,
+        why=_WHY,
+        test="tests/devices/test_entry_points.py",
+    ),
+    *each(
+        "torch",
+        "_C.TensorBase.to _C.TensorBase.pin_memory _C.TensorBase.is_pinned",
+        _FIRST,
+        why=_WHY,
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:Tensor.to",
+        _FIRST,
+        when="probe tensor:to_is_replaced",
+        why=_REPLACED,
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:Tensor.pin_memory",
+        _FIRST,
+        when="probe tensor:pin_memory_is_replaced",
+        why=_REPLACED,
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:Tensor.is_pinned",
+        _FIRST,
+        when="probe tensor:is_pinned_is_replaced",
+        why=_REPLACED,
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:_C.TensorBase.cuda",
+        Detour(keywords=("device",), positions=(0,), shim="tensor:cuda"),
+        why="the C++ method insists on a CUDA device",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:_C.TensorBase.is_cuda",
+        Detour(shim="tensor:is_cuda"),
+        why="the tensor is on the accelerator the program calls cuda",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda",
+        Detour(shim="tensor:traced_is_cuda"),
+        why="compiled code takes the same branch as eager code",
+        test="tests/devices/test_identity.py",
+    ),
+    Rule(
+        "torch:Tensor.__cuda_array_interface__",
+        Detour(shim="tensor:cuda_array_interface"),
+        why="MUSA memory must not be taken for CUDA memory",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule("torch:_C.TensorBase.type", Detour(shim="tensor:tensor_type"), why=_LEGACY, test="tests/devices/test_tensor.py"),
+    Rule(
+        "torch:FloatTensor.__class__.__instancecheck__",
+        Detour(shim="tensor:legacy_instance"),
+        why=_LEGACY,
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule("torch:_tensor_classes", Install("tensor:legacy_types"), why=_LEGACY, test="tests/devices/test_tensor.py"),
+    Rule(
+        "torch:set_default_tensor_type",
+        Detour(shim="tensor:set_default_tensor_type"),
+        why=_LEGACY,
+        test="tests/devices/test_tensor.py",
+    ),
+)
+
+STORAGE = (
+    *each(
+        "torch",
+        "UntypedStorage.is_cuda TypedStorage.is_cuda",
+        Detour(shim="storage:is_cuda"),
+        why="the memory is on the accelerator the program calls cuda",
+        test="tests/devices/test_storage.py",
+    ),
+    Rule(
+        "torch.serialization:register_package",
+        Install("serialization:install"),
+        why="checkpoints carry CUDA locations in both directions; torch_musa refuses them",
+        test="tests/devices/test_checkpoints.py",
+    ),
+    Rule(
+        "torch.serialization:validate_cuda_device",
+        Detour(shim="serialization:validate_cuda_device"),
+        why="a CUDA location is a MUSA device",
+        test="tests/devices/test_checkpoints.py",
+    ),
+)
+
+AMP = (
+    *each(
+        "torch",
+        "_C.get_autocast_dtype _C.set_autocast_dtype _C._is_autocast_available",
+        _FIRST_TYPE,
+        why=_WHY,
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:_C.is_autocast_enabled",
+        Detour(keywords=("device_type",), positions=(0,), shim="amp_generic:is_autocast_enabled"),
+        why="without a device type it means CUDA",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:_C.set_autocast_enabled",
+        Detour(keywords=("device_type",), positions=(0,), shim="amp_generic:set_autocast_enabled"),
+        why="without a device type it means CUDA",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:_C.get_autocast_gpu_dtype",
+        Detour(shim="amp_generic:get_autocast_gpu_dtype"),
+        why="it means CUDA",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:_C.set_autocast_gpu_dtype",
+        Detour(shim="amp_generic:set_autocast_gpu_dtype"),
+        why="it means CUDA",
+        test="tests/devices/test_amp.py",
+    ),
+    *each(
+        "torch.amp.autocast_mode",
+        "autocast.__init__ custom_fwd custom_bwd",
+        _DEVICE_TYPE,
+        why="they compare the device type with that of tensors",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch.amp.grad_scaler:GradScaler.__init__",
+        _DEVICE,
+        why="it switches itself off for cuda where torch.cuda is not available",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch.random:fork_rng",
+        _DEVICE_TYPE,
+        why="it looks for the module of the device type",
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule(
+        "torch.autograd.graph:save_on_cpu.__init__",
+        _DEVICE_TYPE,
+        why="its default is cuda, and it asks that module whether it may pin memory",
+        test="tests/devices/test_entry_points.py",
+    ),
+)
+
+RULES = (*DEVICE, *FACTORIES, *TENSOR, *STORAGE, *AMP)

@@ -1,0 +1,37 @@
+"""Autocast state: torch's functions that mean CUDA when no device type is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .device import BACKEND
+
+Original = Callable[..., Any]
+
+
+def is_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> bool:
+    """``torch.is_autocast_enabled()``"""
+    return original(*args, **kwargs) if args or kwargs else original(BACKEND)  # type: ignore[no-any-return]
+
+
+def set_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> None:
+    """``torch.set_autocast_enabled(enabled)``"""
+    if len(args) + len(kwargs) == 1 and "device_type" not in kwargs and not isinstance(args and args[0], str):
+        original(BACKEND, *args, **kwargs)
+    else:
+        original(*args, **kwargs)
+
+
+def get_autocast_gpu_dtype(original: Original) -> torch.dtype:
+    """``torch.get_autocast_gpu_dtype()``. The original runs for the warning it may give."""
+    original()
+    return torch.get_autocast_dtype(BACKEND)
+
+
+def set_autocast_gpu_dtype(original: Original, dtype: torch.dtype) -> None:
+    """``torch.set_autocast_gpu_dtype(dtype)``. The original checks the argument; the CUDA state it sets is unused."""
+    original(dtype)
+    torch.set_autocast_dtype(BACKEND, dtype)

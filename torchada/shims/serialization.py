@@ -1,0 +1,49 @@
+"""Checkpoints in both directions: files carry CUDA locations, memory is on the MUSA device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import serialization
+
+from .device import BACKEND, as_cuda, translate
+
+
+def _tag(storage: Any) -> str | None:
+    """The location written for MUSA memory: the CUDA name, so that the file loads on CUDA and CPU machines too."""
+    return f"cuda:{storage.device.index or 0}" if storage.device.type == BACKEND else None
+
+
+def _validated(location: str) -> torch.device:
+    """The MUSA device a CUDA location means. RuntimeError, in torch's words, when there is no such device."""
+    device = torch.device(location)
+    try:
+        return serialization._validate_device(str(device), BACKEND)  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        raise RuntimeError(as_cuda(str(error))) from None
+
+
+def _restore(storage: Any, location: str) -> Any:
+    """Put *storage* where the CUDA name *location* says; None for the location of another device."""
+    if translate(location) is location and not location.startswith("cuda:"):
+        return None
+    return storage.to(device=_validated(location))
+
+
+def install() -> Callable[[], None]:
+    """Register CUDA locations before every other package, torch_musa's raising one included."""
+    registry = serialization._package_registry
+    priority = min((entry[0] for entry in registry), default=10) - 1
+    serialization.register_package(priority, _tag, _restore)
+
+    def undo() -> None:
+        registry[:] = [entry for entry in registry if entry[1] is not _tag]
+
+    return undo
+
+
+def validate_cuda_device(original: Callable[..., Any], location: str) -> int | None:
+    """``torch.serialization.validate_cuda_device``"""
+    return _validated(location).index

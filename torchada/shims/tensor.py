@@ -1,0 +1,176 @@
+"""Tensor methods and legacy tensor types that name CUDA inside torch's C++ code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import has_torch_function_unary
+
+from .. import _detour
+from ..errors import NotOnMusa
+from .device import BACKEND, translate
+
+Original = Callable[..., Any]
+
+
+# ---------------------------------------------------------------- methods and properties
+def cuda(
+    original: Original,
+    self: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    *,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    """``Tensor.cuda``: the C++ method insists on a device of type cuda, so the copy goes through ``to``."""
+    if has_torch_function_unary(self):  # the original dispatches to the override and returns what that returns
+        given = {} if memory_format is None else {"memory_format": memory_format}
+        return original(self, device, non_blocking, **given)
+    if device is None:
+        device = BACKEND
+    elif isinstance(device, (str, torch.device)):
+        if torch.device(device).type != BACKEND:
+            raise RuntimeError("Invalid device, must be cuda device")
+    elif isinstance(device, bool) or not hasattr(device, "__index__"):
+        raise TypeError(f"cuda(): argument 'device' (position 1) must be torch.device, not {type(device).__name__}")
+    if memory_format is None:
+        return torch.Tensor.to(self, device, non_blocking=non_blocking)
+    return torch.Tensor.to(self, device, non_blocking=non_blocking, memory_format=memory_format)
+
+
+def is_cuda(value: Any, self: torch.Tensor) -> Any:
+    """``Tensor.is_cuda``: True for a MUSA tensor. What a ``__torch_function__`` answered stays."""
+    if value is not False or has_torch_function_unary(self):
+        return value
+    return self.device.type == BACKEND
+
+
+def traced_is_cuda(original: Original, variable: Any, tx: Any) -> Any:
+    """The same answer while Dynamo traces."""
+    if variable.device is not None and variable.device.type == BACKEND:
+        from torch._dynamo.variables import ConstantVariable
+
+        return ConstantVariable.create(True)
+    return original(variable, tx)
+
+
+def cuda_array_interface(original: Original, self: torch.Tensor) -> Any:
+    """``Tensor.__cuda_array_interface__``: a consumer would take the address for CUDA memory."""
+    if self.device.type == BACKEND:
+        raise NotOnMusa(
+            "torch.Tensor.__cuda_array_interface__",
+            "its readers (CuPy, Numba) would take the address of MUSA memory for a CUDA address.",
+            "copy through .cpu(), or exchange with DLPack where the other side knows MUSA.",
+        )
+    return original(self)
+
+
+def to_is_replaced() -> bool:
+    """Whether torch_musa put its own function over ``Tensor.to``."""
+    return "to" in vars(torch.Tensor)
+
+
+def pin_memory_is_replaced() -> bool:
+    """The same for ``Tensor.pin_memory``."""
+    return "pin_memory" in vars(torch.Tensor)
+
+
+def is_pinned_is_replaced() -> bool:
+    """The same for ``Tensor.is_pinned``."""
+    return "is_pinned" in vars(torch.Tensor)
+
+
+# ---------------------------------------------------------------- legacy types
+def _legacy_types() -> dict[str, Any]:
+    """``"torch.cuda.FloatTensor"`` -> the class, for every CUDA class that torch made."""
+    return {f"{kind.__module__}.{kind.__name__}": kind for kind in torch._tensor_classes if kind.is_cuda}
+
+
+def _legacy(kind: Any) -> Any:
+    """The legacy CUDA class that *kind* (class or string) names, or None."""
+    if isinstance(kind, str):
+        return _legacy_types().get(kind)
+    return kind if isinstance(kind, type(torch.FloatTensor)) and kind.is_cuda else None
+
+
+def tensor_type(original: Original, self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``Tensor.type``: names MUSA tensors as a CUDA program does, and converts to a type named that way."""
+    if has_torch_function_unary(self):
+        return original(self, dtype, *args, **kwargs)
+    if dtype is None:
+        return original(self, *args, **kwargs).replace(f"torch.{BACKEND}.", "torch.cuda.")
+    legacy = _legacy(dtype)
+    if legacy is None:
+        return original(self, dtype, *args, **kwargs)
+    device = self.device if self.device.type == BACKEND else BACKEND
+    non_blocking = bool(args[0] if args else kwargs.get("non_blocking", kwargs.get("async", False)))
+    result = torch.Tensor.to(self, device, legacy.dtype, non_blocking=non_blocking)
+    return result.to_sparse() if legacy.layout == torch.sparse_coo and not result.is_sparse else result
+
+
+def legacy_instance(original: Original, kind: Any, value: Any) -> bool:
+    """``isinstance(x, torch.cuda.FloatTensor)``"""
+    if not kind.is_cuda:
+        return bool(original(kind, value))
+    return (
+        isinstance(value, torch.Tensor)
+        and value.device.type == BACKEND
+        and value.dtype == kind.dtype
+        and value.layout == kind.layout
+    )
+
+
+def legacy_new(original: Original, kind: Any, *args: Any, device: Any = BACKEND, **kwargs: Any) -> torch.Tensor:
+    """``torch.cuda.FloatTensor(...)``: no argument, sizes, a sequence, a storage or a tensor."""
+    if kwargs:
+        raise TypeError(f"{kind.__name__}() got unexpected keyword arguments {sorted(kwargs)}")
+    target = torch.device(translate(device))
+    if target.type != BACKEND:
+        raise RuntimeError(f"legacy constructor expects device type: cuda but device type: {target.type} was passed")
+    if kind.layout == torch.sparse_coo:
+        return torch.sparse_coo_tensor(*args, dtype=kind.dtype, device=target)
+    if all(hasattr(size, "__index__") and not isinstance(size, torch.Tensor) for size in args):
+        return torch.empty(*args or (0,), dtype=kind.dtype, device=target)
+    if len(args) != 1:
+        raise TypeError(f"{kind.__name__}() takes sizes, or one sequence, storage or tensor")
+    (source,) = args
+    if isinstance(source, torch.Tensor):
+        if not legacy_instance(original, kind, source):
+            raise TypeError(f"expected {kind.__module__}.{kind.__name__} (got {source.type()})")
+        return torch.ops.aten.alias.default(source)
+    if isinstance(source, (torch.UntypedStorage, torch.TypedStorage)):
+        return torch.empty(0, dtype=kind.dtype, device=source.device).set_(source)
+    if isinstance(source, torch.Size):
+        return torch.empty(source, dtype=kind.dtype, device=target)
+    return torch.tensor(source, dtype=kind.dtype, device=target)
+
+
+def legacy_types() -> Callable[[], None]:
+    """Redirect the constructors of all legacy CUDA classes; they are listed nowhere but in torch itself."""
+    handles = [_detour.redirect_new(kind, shim=legacy_new) for kind in _legacy_types().values()]
+
+    def undo() -> None:
+        for handle in reversed(handles):
+            handle.restore()
+
+    return undo
+
+
+_default_device_set = False
+
+
+def set_default_tensor_type(original: Original, t: Any) -> None:
+    """``torch.set_default_tensor_type``: for a CUDA class the default dtype and the default device are set."""
+    global _default_device_set
+    legacy = _legacy(t)
+    if legacy is not None:
+        torch.set_default_dtype(legacy.dtype)
+        torch.set_default_device(BACKEND)
+        _default_device_set = True
+        return
+    original(t)
+    if _default_device_set:
+        torch.set_default_device(None)
+        _default_device_set = False
