@@ -937,7 +937,7 @@ redirect_function(Handle *h)
 {
     PyCFunctionObject *f = (PyCFunctionObject *)h->target;
     PyMethodDef *def = f->m_ml;
-    if (f->vectorcall == function_vectorcall) {
+    if ((def->ml_flags & CONVENTION & ~METH_METHOD) == METH_KEYWORDS) { /* by us, or by another copy of this module */
         return already(h->target);
     }
     if (f->m_self != NULL && PyModule_Check(f->m_self) && f->m_module != NULL && PyUnicode_Check(f->m_module) &&
@@ -1007,6 +1007,18 @@ redirect_method(Handle *h)
     return activate(h);
 }
 
+/* Can a bound method over `def` come from this descriptor, as it is now or was before? */
+static int
+defined_by(PyMethodDescrObject *descr, PyMethodDef *def)
+{
+    for (int i = 0; i < nmethods; i++) {
+        if (methods[i].descr == descr && (def == methods[i].native_def || def == &methods[i].def)) {
+            return 1;
+        }
+    }
+    return descr->d_method == def;
+}
+
 /* What stands behind an object that attribute access has made or wrapped; a new reference. */
 static PyObject *
 resolve_target(PyObject *target)
@@ -1028,7 +1040,7 @@ resolve_target(PyObject *target)
     for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
         PyObject *found = own_attribute((PyTypeObject *)PyTuple_GET_ITEM(mro, i), def->ml_name);
         if (found == NULL || (Py_TYPE(found) != &PyMethodDescr_Type && Py_TYPE(found) != &PyClassMethodDescr_Type) ||
-            ((PyMethodDescrObject *)found)->d_method != def) {
+            !defined_by((PyMethodDescrObject *)found, def)) {
             continue;
         }
         if (class_method) {

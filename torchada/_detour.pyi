@@ -58,9 +58,7 @@ def redirect(
     form. RuntimeError: already redirected, not configured, no trampoline left, free-threaded build.
     """
 
-def redirect_getter(
-    descr: Any, other: Any = None, shim: Callable[[Any, Any], Any] | None = None
-) -> Handle:
+def redirect_getter(descr: Any, other: Any = None, shim: Callable[[Any, Any], Any] | None = None) -> Handle:
     """Redirect the getter of a getset descriptor of a C type.
 
     When the original gives False, the getter of `other` (same type) is asked; then `shim(value, self)` has the last
