@@ -63,7 +63,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
         self.scratch = tempfile.TemporaryDirectory(prefix="torchada-build-")
         library = compile_extension(self.root, self.scratch.name)
         if version == "editable":
-            shutil.copy(library, os.path.join(self.root, "torchada"))
+            # Renamed into place: a running process may have the old file mapped into its memory.
+            target = os.path.join(self.root, "torchada", os.path.basename(library))
+            os.replace(shutil.copy(library, target + ".new"), target)
             return
         build_data["force_include"][library] = f"torchada/{os.path.basename(library)}"
         # At the root of site-packages, where the site module looks, as well as in the package (copied: the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_read_only(fresh: Environment, what: str) -> None:
     assert (fresh.site / "torchada.pth").exists() == (what == "disable")
 
 
-def test_not_installed_there(tmp_path) -> None:
+def test_not_installed_there(tmp_path: Path) -> None:
     bare = Environment(tmp_path / "bare")
     result = command(bare, "enable", env={"PYTHONPATH": str(ROOT)})
     assert result.returncode == 1
@@ -96,11 +97,22 @@ def test_outside_of_an_environment(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "--yes" in capsys.readouterr().err
 
 
-def test_what_an_environment_is(active: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_outside_of_an_environment_on_demand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(enable, "is_environment", lambda: False)
+    monkeypatch.setattr(enable, "site_directories", lambda: [str(tmp_path: Path)])
+    monkeypatch.setattr(enable.sysconfig, "get_path", lambda name: str(tmp_path: Path))
+    monkeypatch.setattr(enable, "starts_with", lambda *options, **environment: "pth")
+    assert enable.main("enable", ["--yes"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["torchada.pth", "torchada.start"]
+    assert enable.main("disable", []) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_environment_is(active: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = "from torchada.enable import is_environment; print(is_environment())"
     assert active.run("-c", code).lines() == ["True"]
-    monkeypatch.setattr(enable.sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(enable.sys, "base_prefix", str(tmp_path))
+    monkeypatch.setattr(enable.sys, "prefix", str(tmp_path: Path))
+    monkeypatch.setattr(enable.sys, "base_prefix", str(tmp_path: Path))
     assert not enable.is_environment()
     (tmp_path / "conda-meta").mkdir()
     assert enable.is_environment()

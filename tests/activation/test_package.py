@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.activation.support import ROOT, clean_environment
+from tests.activation.support import ROOT, Environment, clean_environment
 
 
 def test_wheel_contents(wheel: Path) -> None:
@@ -59,6 +59,25 @@ def test_metadata(wheel: Path) -> None:
     assert sorted(line.partition(">")[0] for line in required) == ["packaging", "rich", "wrapt"]
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["License-Expression"] == "MIT"
+
+
+def test_editable_install(built: Path, tmp_path: Path) -> None:
+    """Importable with its extension and without start files, until they are asked for."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (checkout,) = tmp_path.glob("torchada-*")
+    environment = Environment(tmp_path / "environment")
+    environment.pip("install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "-e", str(checkout))
+    code = "import torchada._detour; print(torchada._detour.__file__)"
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert environment.run("-c", code).lines() == [f"{checkout}/torchada/_detour{suffix}"]
+    assert environment.via() == "off"
+    environment.run("-m", "torchada", "enable").lines()
+    assert environment.via() == "pth"
+    environment.run("-m", "torchada", "disable").lines()
+    environment.pip("uninstall", "--quiet", "--yes", "torchada")
+    assert not list(environment.site.glob("*torchada*"))
 
 
 def test_no_compiler_is_one_line() -> None:
