@@ -99,8 +99,8 @@ def test_outside_of_an_environment(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_outside_of_an_environment_on_demand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(enable, "is_environment", lambda: False)
-    monkeypatch.setattr(enable, "site_directories", lambda: [str(tmp_path: Path)])
-    monkeypatch.setattr(enable.sysconfig, "get_path", lambda name: str(tmp_path: Path))
+    monkeypatch.setattr(enable, "site_directories", lambda: [str(tmp_path)])
+    monkeypatch.setattr(enable.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setattr(enable, "starts_with", lambda *options, **environment: "pth")
     assert enable.main("enable", ["--yes"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["torchada.pth", "torchada.start"]
@@ -111,8 +111,8 @@ def test_outside_of_an_environment_on_demand(monkeypatch: pytest.MonkeyPatch, tm
 def test_what_an_environment_is(active: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = "from torchada.enable import is_environment; print(is_environment())"
     assert active.run("-c", code).lines() == ["True"]
-    monkeypatch.setattr(enable.sys, "prefix", str(tmp_path: Path))
-    monkeypatch.setattr(enable.sys, "base_prefix", str(tmp_path: Path))
+    monkeypatch.setattr(enable.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(enable.sys, "base_prefix", str(tmp_path))
     assert not enable.is_environment()
     (tmp_path / "conda-meta").mkdir()
     assert enable.is_environment()
