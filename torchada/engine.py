@@ -16,7 +16,7 @@ from .finder import MIRRORED, WATCHED, Finder
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
 from .redirect import apply_patch, self_check
-from .rules import Facts, Native, Rule, Table, load_table
+from .rules import Facts, Rule, Table, load_table
 from .virtual import Virtual, load_shim
 
 OFF, DORMANT, ARMED = "off", "dormant", "armed"
@@ -125,8 +125,6 @@ class Engine:
                 for rule in (rule for group in rules.values() for rule in group):
                     failing = rule.gate.failing(self.facts, self._probe)
                     self.ledger.add(rule.id, GATED if failing else PENDING, failing or "answered when it is asked for")
-                    if not failing and not isinstance(rule.do, Native) and rule.module in self.virtuals:
-                        self.virtuals[rule.module].make_room(rule.name)
             for rule in self.table.rules:
                 if rule.id not in self.ledger.states():
                     self._apply(rule)

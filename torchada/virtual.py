@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from functools import lru_cache, partial
+from functools import lru_cache, partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from .errors import NotOnMusa, TorchadaError
@@ -63,13 +63,6 @@ class Virtual:
         if winner is value:
             self.kept[name] = value
         return winner
-
-    def make_room(self, name: str) -> None:
-        """Let a rule answer a name that torch's C++ wrote into the public module (its CUDA tensor types): the object
-        moves to the native module, where it is found again when we are gone."""
-        value = vars(self.module).get(name, self)
-        if value is not self and name not in self.kept:
-            vars(self.native)[name] = vars(self.module).pop(name)
 
     def forget(self) -> None:
         """Take our objects out again and give the native module what others wrote into the public one."""
@@ -210,7 +203,9 @@ def refused(api: str, native: Any, action: Refuse) -> Any:
         static = {name: staticmethod(refuse) for name, value in vars(native).items() if isinstance(value, staticmethod)}
         namespace = static | {"__new__": refuse, "__module__": native.__module__, "__doc__": str(error())}
         return type(native.__name__, (), namespace)
-    refuse.__name__ = refuse.__qualname__ = getattr(native, "__name__", api.rpartition(".")[2])
-    refuse.__module__ = getattr(native, "__module__", None) or api.rpartition(".")[0]
+    refuse.__name__ = refuse.__qualname__ = api.rpartition(".")[2]
+    refuse.__module__ = api.rpartition(".")[0]
+    if callable(native):
+        update_wrapper(refuse, native)  # name and signature are torch's
     refuse.__doc__ = str(error())
     return refuse

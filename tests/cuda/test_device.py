@@ -138,7 +138,15 @@ def test_properties():
     for device in (0, "cuda:1", "cuda", torch.device("cuda:0"), None):
         assert torch.cuda.get_device_properties(device).name == torch.cuda.get_device_name(device)
     native = torch_musa.get_device_properties(0)
-    for field in ("name", "major", "minor", "total_memory", "multi_processor_count", "is_integrated", "is_multi_gpu_board"):
+    for field in (
+        "name",
+        "major",
+        "minor",
+        "total_memory",
+        "multi_processor_count",
+        "is_integrated",
+        "is_multi_gpu_board",
+    ):
         assert getattr(properties, field) == getattr(native, field)
         assert field in dir(properties)
     assert properties.gcnArchName == properties.name

@@ -16,7 +16,7 @@ def test_graph_names():
     assert torch.cuda.graphs._cuda_isCurrentStreamCapturing is torch_musa._MUSAC._musa_isCurrentStreamCapturing
     assert torch.cuda.is_current_stream_capturing() is False
     assert issubclass(torch.cuda.graph, torch_musa.graph)
-    assert list(inspect.signature(torch.cuda.graph).parameters)[0] == "cuda_graph"
+    assert next(iter(inspect.signature(torch.cuda.graph).parameters)) == "cuda_graph"
     for name in ("enable_annotations", "check_input_liveness"):
         with pytest.raises(torchada.NotOnMusa, match=name):
             torch.cuda.graph(None, **{name: True})

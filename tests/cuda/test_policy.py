@@ -60,7 +60,9 @@ def test_forced_availability_is_coherent(run_python):
     assert undone == "False False False"
 
 
-@pytest.mark.parametrize("word,on", [("1", True), ("true", True), ("YES", True), ("on", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    "word,on", [("1", True), ("true", True), ("YES", True), ("on", True), ("0", False), ("", False)]
+)
 def test_words_that_force(word, on):
     gate = Gate("env:TORCHADA_FORCE_CUDA_AVAILABLE")
     assert (gate.failing(Facts("musa", env={"TORCHADA_FORCE_CUDA_AVAILABLE": word})) is None) is on

@@ -36,22 +36,30 @@ def test_type_strings():
     assert torch.ones(2).type(torch.cuda.LongTensor).dtype is torch.int64
 
 
-def test_types_are_torchs_own_again_after_undo(run_python):
+def test_classes_stay_torchs_own(run_python):
+    for name in TYPES:
+        assert getattr(torch.cuda, name) in torch._tensor_classes
+    for name in ("FloatTensor", "LongTensor"):
+        assert getattr(torch.cuda.sparse, name) in torch._tensor_classes
     done = run_python(
         """
-        import torchada, torch
-        assert torch.cuda.FloatTensor(2).is_cuda
+        import torch
+        before = torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor
+        import os
+        os.environ.pop("TORCHADA")
+        import torchada
+        torchada.activate()
+        print((torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor) == before, torch.cuda.FloatTensor(2).device)
         torchada.deactivate()
-        print(type(torch.cuda.FloatTensor).__name__)
+        print((torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor) == before)
         try:
             torch.cuda.FloatTensor(2)
         except TypeError as error:
             print("not available" in str(error))
-        torchada.activate()
-        print(torch.cuda.FloatTensor(2).device)
-        """
+        """,
+        env={"TORCHADA": "0"},
     )
-    assert done.stdout.splitlines() == ["tensortype", "True", "musa:0"]
+    assert done.stdout.splitlines() == ["True musa:0", "True", "True"]
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
@@ -72,11 +80,6 @@ def test_legacy_storages(name, dtype):
     assert storage.device.type == torch.device("cuda").type
     with pytest.raises(RuntimeError, match="Not available"):
         kind.from_buffer(b"")
-
-
-def test_sparse_types_raise_as_torch_does():
-    with pytest.raises(TypeError, match="not available"):
-        torch.cuda.sparse.FloatTensor(2)
 
 
 def test_private_bases():

@@ -55,9 +55,7 @@ def cuda_event() -> Undo:
     return put(torch_musa.Event, "cuda_event", property(lambda self: self.musa_event, doc="The event's handle."))
 
 
-def new_event(
-    original: Callable[..., Any], cls: type, *args: Any, external: bool = False, **kwargs: Any
-) -> Any:
+def new_event(original: Callable[..., Any], cls: type, *args: Any, external: bool = False, **kwargs: Any) -> Any:
     """``Event(external=...)``: False is what torch_musa's events are."""
     if len(args) > 3:
         *args, external = args  # type: ignore[assignment]

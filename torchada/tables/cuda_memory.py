@@ -108,6 +108,12 @@ RULES = (
         test=f"{_TEST}::test_list_gpu_processes",
     ),
     Rule(
+        "torch.cuda:list_gpu_processes",
+        Native(),
+        why="as torch.cuda.memory.list_gpu_processes",
+        test=f"{_TEST}::test_list_gpu_processes",
+    ),
+    Rule(
         "torch.cuda.memory:_allocation_traceback",
         Wrap("cuda_memory:allocation_traceback"),
         why="no binding: None, which is torch's answer for an unknown block",
@@ -180,7 +186,9 @@ RULES = (
     ),
     Rule(
         "torch.cuda.memory:_cuda_beginAllocateCurrentThreadToPool",
-        Refuse("torch_musa routes the allocations of a whole device or of the current stream to a pool, not a thread's."),
+        Refuse(
+            "torch_musa routes the allocations of a whole device or of the current stream to a pool, not a thread's."
+        ),
         why="no binding",
         test=f"{_SURFACE}::test_refusals",
     ),
@@ -222,7 +230,7 @@ RULES = (
         "max_memory_cached memory_snapshot caching_allocator_alloc caching_allocator_delete caching_allocator_enable "
         "caching_allocator_disabled set_per_process_memory_fraction get_per_process_memory_fraction "
         "host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
-        "list_gpu_processes CUDAPluggableAllocator _use_uvm",
+        "CUDAPluggableAllocator _use_uvm",
         Forward("torch.cuda.memory:"),
         why="one object under both names, as in torch",
         test=f"{_SURFACE}::test_one_object_under_both_names",

@@ -269,7 +269,9 @@ TUNABLE = (
         why="kept",
         test=_TUNABLE,
     ),
-    Rule("torch.cuda.tunable:get_results", Wrap("cuda_tunable:get_results"), why="no tuning, no results", test=_TUNABLE),
+    Rule(
+        "torch.cuda.tunable:get_results", Wrap("cuda_tunable:get_results"), why="no tuning, no results", test=_TUNABLE
+    ),
     Rule(
         "torch.cuda.tunable:get_validators",
         Wrap("cuda_tunable:get_validators"),
