@@ -1,0 +1,442 @@
+// One boxed fallback computes every operator: it shows the CPU kernel aliases of the device tensors and
+// hands the results back as device tensors.
+#include "fallback.h"
+#include "generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sim {
+
+namespace {
+
+void drop_owner(void* owner) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(owner));
+}
+
+bool is_musa(const at::Tensor& tensor) {
+  return tensor.device().type() == kMusa;
+}
+
+at::SparseTensorImpl* sparse_impl(const at::Tensor& tensor) {
+  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+at::SparseCsrTensorImpl* csr_impl(const at::Tensor& tensor) {
+  return static_cast<at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+bool is_compressed(const at::Tensor& tensor) {
+  auto layout = tensor.layout();
+  return layout == c10::kSparseCsr || layout == c10::kSparseCsc || layout == c10::kSparseBsr || layout == c10::kSparseBsc;
+}
+
+c10::DispatchKeySet with_bits(c10::DispatchKeySet keys, const at::Tensor& like) {
+  for (auto bit : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor}) {
+    if (like.key_set().has(bit)) keys = keys.add(bit);
+  }
+  return keys;
+}
+
+at::Tensor strided(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
+  auto result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                         with_bits(c10::DispatchKeySet(key), like), like.dtype());
+  auto* impl = result.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return result;
+}
+
+} // namespace
+
+CpuScope::CpuScope(c10::Device device) : no_autocast_(c10::autocast_dispatch_keyset), route_(device.index()) {}
+
+// ---- device tensor -> CPU alias ----------------------------------------------------------------------
+
+c10::intrusive_ptr<c10::StorageImpl> CpuCall::alias_storage(const c10::Storage& storage) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  for (auto& pair : storages_) {
+    if (pair.device.get() == impl) return pair.cpu;
+  }
+  auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl);
+  void* context = c10::intrusive_ptr<c10::StorageImpl>(owner).release();
+  c10::DataPtr pointer(impl->_mutable_data_ptr_no_checks().get(), context, &drop_owner, c10::Device(c10::kCPU));
+  auto cpu = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), impl->nbytes(),
+                                                   std::move(pointer), c10::GetCPUAllocator(), /*resizable=*/true);
+  storages_.push_back({std::move(owner), cpu});
+  return cpu;
+}
+
+at::Tensor CpuCall::alias(const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_musa(tensor)) return tensor;
+  for (auto& pair : tensors_) {
+    if (pair.device.is_same(tensor)) return pair.cpu;
+  }
+  at::Tensor cpu;
+  if (tensor.layout() == c10::kStrided) {
+    cpu = strided(alias_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+  } else if (tensor.layout() == c10::kSparse) {
+    auto* from = sparse_impl(tensor);
+    cpu = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::SparseCPU), tensor.dtype());
+    auto* to = sparse_impl(cpu);
+    to->raw_resize_(from->sparse_dim(), from->dense_dim(), from->sizes());
+    to->set_indices_and_values_unsafe(alias(from->indices()), alias(from->values()));
+    to->set_coalesced(from->coalesced());
+  } else if (is_compressed(tensor)) {
+    auto* from = csr_impl(tensor);
+    cpu = at::detail::make_tensor<at::SparseCsrTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::SparseCsrCPU),
+                                                           c10::Device(c10::kCPU), from->layout(), tensor.dtype());
+    csr_impl(cpu)->set_member_tensors(alias(from->compressed_indices()), alias(from->plain_indices()),
+                                      alias(from->values()), from->sizes());
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "the simulated device does not compute with tensors of layout ", tensor.layout());
+  }
+  tensors_.push_back({tensor, cpu});
+  return cpu;
+}
+
+// ---- CPU result -> device tensor ---------------------------------------------------------------------
+
+c10::intrusive_ptr<c10::StorageImpl> CpuCall::device_storage(const c10::Storage& storage) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  for (auto& pair : storages_) {
+    if (pair.cpu.get() == impl) return pair.device;
+  }
+  for (auto& pair : adopted_) {
+    if (pair.cpu.get() == impl) return pair.device;
+  }
+  size_t bytes = impl->nbytes();
+  c10::DataPtr pointer;
+  auto& cpu_pointer = impl->_mutable_data_ptr_no_checks();
+  bool owned = cpu_pointer.get_deleter() == device_deleter() && storage.use_count() == 1;
+  if (owned) {
+    pointer = std::move(cpu_pointer);
+    pointer.unsafe_set_device(device_);
+    impl->set_nbytes(0);
+  } else {
+    // Not allocated for this call (a constant the kernel keeps, memory of another thread): copy it.
+    DeviceScope scope(device_.index());
+    pointer = device_allocator()->allocate(bytes);
+    if (bytes && impl->data()) std::memcpy(pointer.get(), impl->data(), bytes);
+  }
+  auto device = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(pointer),
+                                                      device_allocator(), /*resizable=*/true);
+  adopted_.push_back({device, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl)});
+  return device;
+}
+
+at::Tensor CpuCall::wrap(const at::Tensor& tensor) {
+  if (tensor.layout() == c10::kStrided) {
+    return strided(device_storage(tensor.storage()), c10::DispatchKey::PrivateUse1, tensor);
+  }
+  if (tensor.layout() == c10::kSparse) {
+    auto* from = sparse_impl(tensor);
+    auto result = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::SparsePrivateUse1), tensor.dtype());
+    auto* to = sparse_impl(result);
+    to->raw_resize_(from->sparse_dim(), from->dense_dim(), from->sizes());
+    to->set_indices_and_values_unsafe(to_device(from->indices()), to_device(from->values()));
+    to->set_coalesced(from->coalesced());
+    return result;
+  }
+  if (is_compressed(tensor)) {
+    auto* from = csr_impl(tensor);
+    auto result = at::detail::make_tensor<at::SparseCsrTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::SparseCsrPrivateUse1),
+                                                                   device_, from->layout(), tensor.dtype());
+    csr_impl(result)->set_member_tensors(to_device(from->compressed_indices()), to_device(from->plain_indices()),
+                                         to_device(from->values()), from->sizes());
+    return result;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "the simulated device does not hold tensors of layout ", tensor.layout());
+}
+
+at::Tensor CpuCall::to_device(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != c10::kCPU) return tensor;
+  for (auto& pair : tensors_) {
+    if (pair.cpu.is_same(tensor)) return pair.device;
+  }
+  return wrap(tensor);
+}
+
+void CpuCall::finish() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    at::Tensor device = tensors_[i].device, cpu = tensors_[i].cpu;
+    if (device.layout() == c10::kSparse) {
+      auto *from = sparse_impl(cpu), *to = sparse_impl(device);
+      at::Tensor indices = to_device(from->indices()), values = to_device(from->values());
+      if (!indices.is_same(to->indices()) || !values.is_same(to->values())) {
+        to->raw_resize_(from->sparse_dim(), from->dense_dim(), from->sizes());
+        to->set_indices_and_values_unsafe(indices, values);
+      }
+      to->set_coalesced(from->coalesced());
+    } else if (device.layout() == c10::kStrided) {
+      auto* impl = device.unsafeGetTensorImpl();
+      if (cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
+          cpu.storage_offset() != device.storage_offset()) {
+        impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+      }
+      auto storage = device_storage(cpu.storage());
+      if (storage.get() != device.storage().unsafeGetStorageImpl()) {
+        impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
+      }
+    }
+  }
+  for (auto& pair : storages_) {
+    auto& now = pair.cpu->_mutable_data_ptr_no_checks();
+    if (now.get() == pair.device->_mutable_data_ptr_no_checks().get() && pair.cpu->nbytes() == pair.device->nbytes()) continue;
+    c10::Device device = pair.device->device();
+    size_t bytes = pair.cpu->nbytes();
+    c10::DataPtr fresh;
+    if (now.get_deleter() == device_deleter()) {
+      fresh = std::move(now);
+      fresh.unsafe_set_device(device);
+    } else {
+      DeviceScope scope(device.index());
+      fresh = device_allocator()->allocate(bytes);
+      if (bytes) std::memcpy(fresh.get(), now.get(), bytes);
+    }
+    pair.device->set_data_ptr_noswap(std::move(fresh));
+    pair.device->set_nbytes(bytes);
+  }
+}
+
+// ---- the boxed fallback --------------------------------------------------------------------------------
+
+namespace {
+
+// What the fallback needs to know of an operator, worked out once.
+struct OpFacts {
+  int generator = -1;          // position of its Generator argument
+  bool hidden_random = false;  // draws from the default generator without such an argument
+  bool reads_data = false;     // its output shape depends on data: the host waits for the device
+  bool is_view = false;        // launches nothing
+  bool mixes_devices = false;  // documented to take CPU tensors besides device tensors
+};
+
+// Arguments that CUDA accepts on the CPU although they are not scalars.
+bool may_be_on_cpu(const std::string& op, const std::string& argument) {
+  if (argument == "indices") return op.find("index") != std::string::npos;
+  if (argument == "lengths" || argument == "input_lengths" || argument == "target_lengths" ||
+      argument == "batch_sizes" || argument == "lr") {
+    return true;
+  }
+  return op.find("_fused_") != std::string::npos && argument == "state_steps";
+}
+
+const OpFacts& facts_of(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<const c10::FunctionSchema*, OpFacts> known;
+  const c10::FunctionSchema& schema = op.schema();
+  auto found = known.find(&schema);
+  if (found != known.end()) return found->second;
+  OpFacts facts;
+  bool writes = false, returns_alias = false;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    c10::TypePtr type = argument.type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::GeneratorType) facts.generator = int(i);
+    if (argument.alias_info() && argument.alias_info()->isWrite()) writes = true;
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info()) returns_alias = true;
+  }
+  facts.is_view = returns_alias && !writes;
+  facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded);
+  facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  return known.emplace(&schema, facts).first->second;
+}
+
+at::Generator cpu_generator(const at::mt19937& engine) {
+  at::Generator generator = at::detail::createCPUGenerator();
+  static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl())->set_engine(engine);
+  return generator;
+}
+
+// Lends the CPU's default generator to the device for one call, so that the CPU stream stays as it was.
+class BorrowCpuGenerator {
+ public:
+  explicit BorrowCpuGenerator(const at::mt19937& engine) : lock_(mutex()) {
+    cpu_ = static_cast<at::CPUGeneratorImpl*>(at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl());
+    engine_ = cpu_->engine();
+    next_float_ = cpu_->next_float_normal_sample();
+    next_double_ = cpu_->next_double_normal_sample();
+    restore(engine, std::nullopt, std::nullopt);
+  }
+  ~BorrowCpuGenerator() { restore(engine_, next_float_, next_double_); }
+  BorrowCpuGenerator(const BorrowCpuGenerator&) = delete;
+  BorrowCpuGenerator& operator=(const BorrowCpuGenerator&) = delete;
+
+ private:
+  static std::recursive_mutex& mutex() {
+    static auto* instance = new std::recursive_mutex();
+    return *instance;
+  }
+  void restore(const at::mt19937& engine, std::optional<float> f, std::optional<double> d) {
+    cpu_->set_engine(engine);
+    cpu_->set_next_float_normal_sample(f);
+    cpu_->set_next_double_normal_sample(d);
+  }
+  std::unique_lock<std::recursive_mutex> lock_;
+  at::CPUGeneratorImpl* cpu_;
+  at::mt19937 engine_;
+  std::optional<float> next_float_;
+  std::optional<double> next_double_;
+};
+
+// Collects the devices of an operator's tensors and refuses mixtures that CUDA refuses.
+struct DeviceCheck {
+  const c10::OperatorHandle& op;
+  std::optional<c10::Device> musa;
+  std::optional<c10::Device> cpu; // a CPU tensor that may not stand beside a device tensor
+  std::string cpu_argument;
+
+  void see(const at::Tensor& tensor, const c10::Argument& argument) {
+    if (!tensor.defined()) return;
+    c10::Device device = tensor.device();
+    if (device.type() == kMusa) {
+      if (!musa) {
+        musa = device;
+      } else if (*musa != device) {
+        fail(*musa, device, argument.name());
+      }
+    } else if (device.type() == c10::kCPU) {
+      bool writes = argument.alias_info() && argument.alias_info()->isWrite();
+      bool scalar = tensor.layout() == c10::kStrided && tensor.dim() == 0;
+      if ((writes || !scalar) && !may_be_on_cpu(op.schema().name(), argument.name()) && !cpu) {
+        cpu = device;
+        cpu_argument = argument.name();
+      }
+    } else {
+      TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, musa and ",
+                  device, "!");
+    }
+  }
+  void finish() const {
+    if (musa && cpu) fail(*musa, *cpu, cpu_argument);
+  }
+  [[noreturn]] void fail(c10::Device a, c10::Device b, const std::string& argument) const {
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", a, " and ", b,
+                "! (when checking argument for argument ", argument, " in method ", op.schema().name(), ")");
+  }
+};
+
+c10::DispatchKey cpu_key_for(c10::DispatchKeySet keys) {
+  for (auto key : {c10::DispatchKey::NestedTensorPrivateUse1, c10::DispatchKey::SparseCsrPrivateUse1,
+                   c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::QuantizedPrivateUse1}) {
+    if (keys.has(key)) return c10::toRuntimePerBackendFunctionalityKey(c10::toFunctionalityKey(key), c10::BackendComponent::CPUBit);
+  }
+  return c10::DispatchKey::CPU;
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  run_on_cpu(op, op, keys, stack);
+}
+
+} // namespace
+
+void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target, c10::DispatchKeySet keys,
+                torch::jit::Stack* stack) {
+  const OpFacts& facts = facts_of(op);
+  const auto& arguments = op.schema().arguments();
+  const size_t count_in = arguments.size();
+  const size_t first = stack->size() - count_in;
+
+  DeviceCheck check{op, {}, {}, {}};
+  std::optional<c10::Device> asked; // a device argument
+  for (size_t i = 0; i < count_in; ++i) {
+    const c10::IValue& value = (*stack)[first + i];
+    if (value.isTensor()) {
+      check.see(value.toTensor(), arguments[i]);
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) check.see(tensor, arguments[i]);
+    } else if (value.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
+        if (tensor) check.see(*tensor, arguments[i]);
+      }
+    } else if (value.isDevice()) {
+      asked = value.toDevice();
+    }
+  }
+  check.finish();
+
+  c10::Device device = check.musa ? *check.musa : normalize({kMusa, -1});
+  if (asked && asked->type() == kMusa) device = normalize(*asked);
+  DeviceScope scope(device.index());
+
+  c10::DispatchKey cpu_key = cpu_key_for(keys);
+  TORCH_CHECK_NOT_IMPLEMENTED(target.hasComputedKernelForDispatchKey(cpu_key), "Could not run '", op.operator_name(),
+                              "' with arguments from the 'musa' backend: the simulated device computes with PyTorch's "
+                              "CPU kernels, and PyTorch has none for this operator (", cpu_key, ").");
+
+  CpuCall call(device);
+  std::optional<BorrowCpuGenerator> borrowed;
+  for (size_t i = 0; i < count_in; ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    if (value.isTensor()) {
+      value = call.alias(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorList()) list.push_back(call.alias(tensor));
+      value = list;
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList()) {
+        list.push_back(tensor ? std::optional<at::Tensor>(call.alias(*tensor)) : std::nullopt);
+      }
+      value = list;
+    } else if (value.isDevice()) {
+      value = c10::Device(c10::kCPU);
+    } else if (int(i) == facts.generator) {
+      at::Generator generator = value.isNone() ? default_generator(device.index()) : value.toGenerator();
+      TORCH_CHECK(generator.device().type() == kMusa, "Expected a 'musa' device type for generator but found '",
+                  generator.device().type(), "'");
+      value = cpu_generator(static_cast<MusaGenerator*>(generator.unsafeGetGeneratorImpl())->next_engine());
+    }
+  }
+  if (facts.hidden_random) {
+    auto* generator = static_cast<MusaGenerator*>(default_generator(device.index()).unsafeGetGeneratorImpl());
+    borrowed.emplace(generator->next_engine());
+  }
+  if (!facts.is_view) count(counters().kernel_launches);
+  if (facts.reads_data) count(counters().host_syncs);
+
+  {
+    CpuScope cpu(device);
+    target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+  }
+  call.finish();
+
+  const size_t count_out = target.schema().returns().size();
+  for (size_t i = stack->size() - count_out; i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (value.isTensor()) {
+      value = call.to_device(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorList()) list.push_back(call.to_device(tensor));
+      value = list;
+    }
+  }
+}
+
+} // namespace sim
+
+namespace {
+
+#define SIM_FALLBACK(key)              \
+  TORCH_LIBRARY_IMPL(_, key, m) {      \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&sim::fallback>()); \
+  }
+
+SIM_FALLBACK(PrivateUse1)
+SIM_FALLBACK(SparsePrivateUse1)
+SIM_FALLBACK(SparseCsrPrivateUse1)
+
+} // namespace

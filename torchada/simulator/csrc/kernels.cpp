@@ -1,0 +1,310 @@
+// Operators that cannot go through the fallback: they make, resize, rebind or move device memory, or PyTorch
+// has no CPU kernel of that name.
+#include "fallback.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/resize_ops.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+namespace sim {
+namespace {
+
+using at::Tensor;
+using c10::IntArrayRef;
+template <class T>
+using Optional = std::optional<T>;
+
+c10::DispatchKeySet musa_keys() {
+  return c10::DispatchKeySet(c10::DispatchKey::PrivateUse1);
+}
+
+void check_factory(Optional<c10::Layout> layout, Optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "the simulated device does not make empty tensors of layout ", *layout);
+  TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
+}
+
+Tensor empty(IntArrayRef size, Optional<c10::ScalarType> dtype, Optional<c10::Layout> layout,
+             Optional<c10::Device> device, Optional<bool> pin_memory, Optional<c10::MemoryFormat> format) {
+  check_factory(layout, pin_memory);
+  DeviceScope scope(normalize(device.value_or(c10::Device(kMusa))).index());
+  return at::detail::empty_generic(size, device_allocator(), musa_keys(), c10::dtype_or_default(dtype), format);
+}
+
+Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Optional<c10::ScalarType> dtype,
+                     Optional<c10::Layout> layout, Optional<c10::Device> device, Optional<bool> pin_memory) {
+  check_factory(layout, pin_memory);
+  DeviceScope scope(normalize(device.value_or(c10::Device(kMusa))).index());
+  return at::detail::empty_strided_generic(size, stride, device_allocator(), musa_keys(), c10::dtype_or_default(dtype));
+}
+
+// Memory for a tensor that is known to be zero: none.
+struct NoMemory final : c10::Allocator {
+  c10::Device device;
+  explicit NoMemory(c10::Device d) : device(d) {}
+  static void nothing(void*) {}
+  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &nothing, device}; }
+  c10::DeleterFnPtr raw_deleter() const override { return &nothing; }
+  void copy_data(void*, const void*, size_t) const override {}
+};
+
+Tensor efficient_zero(IntArrayRef size, Optional<c10::ScalarType> dtype, Optional<c10::Layout> layout,
+                      Optional<c10::Device> device, Optional<bool> pin_memory) {
+  check_factory(layout, pin_memory);
+  NoMemory allocator(normalize(device.value_or(c10::Device(kMusa))));
+  auto keys = musa_keys() | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+}
+
+// ---- shape and storage -------------------------------------------------------------------------------
+// PyTorch's CPU versions work on any host memory; they only need the device the memory is to come from.
+
+const Tensor& resize_(const Tensor& self, IntArrayRef size, Optional<c10::MemoryFormat> format) {
+  DeviceScope scope(self.device().index());
+  return at::native::resize_(self, size, format);
+}
+
+Tensor& set_source_storage_offset_(Tensor& self, c10::Storage source, int64_t offset, IntArrayRef size, IntArrayRef stride) {
+  DeviceScope scope(self.device().index());
+  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
+}
+
+Tensor& set_source_storage_(Tensor& self, c10::Storage source) {
+  int64_t size = int64_t(source.nbytes() / self.dtype().itemsize());
+  return set_source_storage_offset_(self, std::move(source), 0, {size}, {});
+}
+
+Tensor& set_source_tensor_(Tensor& self, const Tensor& source) {
+  DeviceScope scope(self.device().index());
+  return at::native::set_tensor_(self, source);
+}
+
+Tensor& set_(Tensor& self) {
+  DeviceScope scope(self.device().index());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       device_allocator()->allocate(0), device_allocator(), true);
+  return set_source_storage_offset_(self, c10::Storage(std::move(storage)), 0, {0}, {});
+}
+
+void record_stream_op(Tensor& self, c10::Stream stream) {
+  record_stream(self.storage().data_ptr(), stream);
+}
+
+// ---- copies ------------------------------------------------------------------------------------------
+
+Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
+  bool from_musa = self.device().type() == kMusa, to_musa = dst.device().type() == kMusa;
+  if (!dst.is_sparse() && dst.numel() == 0) return dst;
+  int64_t bytes = dst.is_sparse() ? 0 : int64_t(dst.numel() * dst.element_size());
+  Counters& c = counters();
+  if (from_musa && to_musa) {
+    count(c.device_to_device);
+    count(c.device_to_device_bytes, bytes);
+  } else if (to_musa) {
+    count(c.host_to_device);
+    count(c.host_to_device_bytes, bytes);
+  } else {
+    count(c.device_to_host);
+    count(c.device_to_host_bytes, bytes);
+    if (!non_blocking) count(c.host_syncs);
+  }
+  c10::Device device = to_musa ? dst.device() : self.device();
+  CpuCall call(device);
+  Tensor from = call.alias(self), to = call.alias(dst);
+  {
+    CpuScope cpu(device);
+    at::_ops::copy_::call(to, from, false);
+  }
+  call.finish();
+  return dst;
+}
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& dst) {
+  at::_ops::resize_::call(dst, self.sym_sizes(), std::nullopt);
+  return copy_from(self, dst, false);
+}
+
+c10::Scalar local_scalar_dense(const Tensor& self) {
+  count(counters().host_syncs);
+  count(counters().device_to_host);
+  CpuCall call(self.device());
+  Tensor cpu = call.alias(self);
+  CpuScope scope(self.device());
+  return at::_local_scalar_dense(cpu);
+}
+
+// ---- convolution: PyTorch's own, under the names it leaves to backends ---------------------------------
+
+c10::OperatorHandle find_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+void convolution(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle target = find_op("aten::convolution");
+  run_on_cpu(op, target, keys, stack);
+}
+
+void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  constexpr size_t kArguments = 10;
+  auto arguments = torch::jit::last(*stack, kArguments);
+  auto grad = arguments[0].toTensor(), input = arguments[1].toTensor(), weight = arguments[2].toTensor();
+  auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(), dilation = arguments[5].toIntVector();
+  bool transposed = arguments[6].toBool();
+  auto output_padding = arguments[7].toIntVector();
+  int64_t groups = arguments[8].toInt();
+  auto wanted = arguments[9].toBoolList();
+  int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
+  torch::jit::drop(*stack, kArguments);
+
+  CpuCall call(grad.device());
+  Tensor g = call.alias(grad), i = call.alias(input), w = call.alias(weight);
+  count(counters().kernel_launches);
+  std::tuple<Tensor, Tensor, Tensor> grads;
+  {
+    CpuScope cpu(grad.device());
+    auto symbolic = [](const std::vector<int64_t>& values) {
+      return std::vector<c10::SymInt>(values.begin(), values.end());
+    };
+    std::vector<c10::SymInt> bias{c10::SymInt(channels)};
+    grads = at::_ops::convolution_backward::call(g, i, w, c10::OptionalArrayRef<c10::SymInt>(bias), symbolic(stride),
+                                                 symbolic(padding), symbolic(dilation), transposed,
+                                                 symbolic(output_padding), c10::SymInt(groups),
+                                                 {wanted[0], wanted[1], wanted[2]});
+  }
+  (void)op;
+  torch::jit::push(*stack, call.to_device(std::get<0>(grads)), call.to_device(std::get<1>(grads)), call.to_device(std::get<2>(grads)));
+}
+
+// ---- recurrent cells -----------------------------------------------------------------------------------
+
+Tensor gates_of(const Tensor& input, const Tensor& hidden, const Optional<Tensor>& input_bias, const Optional<Tensor>& hidden_bias) {
+  Tensor gates = input + hidden;
+  if (input_bias && input_bias->defined()) gates = gates + *input_bias;
+  if (hidden_bias && hidden_bias->defined()) gates = gates + *hidden_bias;
+  return gates;
+}
+
+Optional<Tensor> alias_optional(CpuCall& call, const Optional<Tensor>& tensor) {
+  return tensor && tensor->defined() ? Optional<Tensor>(call.alias(*tensor)) : std::nullopt;
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx_,
+                                             const Optional<Tensor>& input_bias, const Optional<Tensor>& hidden_bias) {
+  CpuCall call(input_gates.device());
+  Tensor input = call.alias(input_gates), hidden = call.alias(hidden_gates), cx = call.alias(cx_);
+  auto bi = alias_optional(call, input_bias), bh = alias_optional(call, hidden_bias);
+  count(counters().kernel_launches);
+  CpuScope cpu(input_gates.device());
+  auto parts = gates_of(input, hidden, bi, bh).chunk(4, 1);
+  Tensor i = parts[0].sigmoid(), f = parts[1].sigmoid(), g = parts[2].tanh(), o = parts[3].sigmoid();
+  Tensor cy = f * cx + i * g;
+  Tensor hy = o * cy.tanh();
+  Tensor workspace = at::cat({i, f, g, o}, 1);
+  return {call.to_device(hy), call.to_device(cy), call.to_device(workspace)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const Optional<Tensor>& grad_hy_, const Optional<Tensor>& grad_cy_,
+                                                      const Tensor& cx_, const Tensor& cy_, const Tensor& workspace_,
+                                                      bool has_bias) {
+  bool has_hy = grad_hy_ && grad_hy_->defined(), has_cy = grad_cy_ && grad_cy_->defined();
+  if (!has_hy && !has_cy) return {};
+  CpuCall call(cx_.device());
+  Tensor cx = call.alias(cx_), cy = call.alias(cy_), workspace = call.alias(workspace_);
+  Tensor grad_hy = has_hy ? call.alias(*grad_hy_) : Tensor(), grad_cy = has_cy ? call.alias(*grad_cy_) : Tensor();
+  count(counters().kernel_launches);
+  CpuScope cpu(cx_.device());
+  auto parts = workspace.chunk(4, 1);
+  const Tensor &i = parts[0], &f = parts[1], &g = parts[2], &o = parts[3];
+  Tensor t = cy.tanh();
+  Tensor through_cell = has_hy ? grad_hy * o * (1 - t * t) : grad_cy;
+  if (has_hy && has_cy) through_cell = through_cell + grad_cy;
+  Tensor grad_o = has_hy ? grad_hy * t * o * (1 - o) : at::zeros_like(o);
+  Tensor gates = at::cat({through_cell * g * i * (1 - i), through_cell * cx * f * (1 - f), through_cell * i * (1 - g * g), grad_o}, 1);
+  Tensor bias = has_bias ? gates.sum(0) : Tensor();
+  Tensor grad_cx = through_cell * f;
+  return {call.to_device(gates), call.to_device(grad_cx), call.to_device(bias)};
+}
+
+std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx_,
+                                    const Optional<Tensor>& input_bias, const Optional<Tensor>& hidden_bias) {
+  CpuCall call(input_gates.device());
+  Tensor input = call.alias(input_gates), hidden = call.alias(hidden_gates), hx = call.alias(hx_);
+  auto bi = alias_optional(call, input_bias), bh = alias_optional(call, hidden_bias);
+  count(counters().kernel_launches);
+  CpuScope cpu(input_gates.device());
+  if (bi) input = input + *bi;
+  if (bh) hidden = hidden + *bh;
+  auto in = input.chunk(3, 1), h = hidden.chunk(3, 1);
+  Tensor r = (in[0] + h[0]).sigmoid(), z = (in[1] + h[1]).sigmoid(), n = (in[2] + r * h[2]).tanh();
+  Tensor hy = n + z * (hx - n);
+  Tensor workspace = at::cat({r, z, n, hx, h[2]}, 1);
+  return {call.to_device(hy), call.to_device(workspace)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy_, const Tensor& workspace_, bool has_bias) {
+  CpuCall call(grad_hy_.device());
+  Tensor grad = call.alias(grad_hy_), workspace = call.alias(workspace_);
+  count(counters().kernel_launches);
+  CpuScope cpu(grad_hy_.device());
+  auto parts = workspace.chunk(5, 1);
+  const Tensor &r = parts[0], &z = parts[1], &n = parts[2], &hx = parts[3], &hn = parts[4];
+  Tensor grad_z = grad * (hx - n) * z * (1 - z);
+  Tensor grad_n = grad * (1 - z) * (1 - n * n);
+  Tensor grad_r = grad_n * hn * r * (1 - r);
+  Tensor input = at::cat({grad_r, grad_z, grad_n}, 1), hidden = at::cat({grad_r, grad_z, grad_n * r}, 1);
+  Tensor grad_hx = grad * z;
+  Tensor input_bias = has_bias ? input.sum(0) : Tensor(), hidden_bias = has_bias ? hidden.sum(0) : Tensor();
+  return {call.to_device(input), call.to_device(hidden), call.to_device(grad_hx), call.to_device(input_bias), call.to_device(hidden_bias)};
+}
+
+} // namespace
+} // namespace sim
+
+namespace {
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(sim::empty));
+  m.impl("empty_strided", TORCH_FN(sim::empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(sim::efficient_zero));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("resize_", TORCH_FN(sim::resize_));
+  m.impl("set_.source_Storage", TORCH_FN(sim::set_source_storage_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(sim::set_source_storage_offset_));
+  m.impl("set_.source_Tensor", TORCH_FN(sim::set_source_tensor_));
+  m.impl("set_", TORCH_FN(sim::set_));
+  m.impl("record_stream", TORCH_FN(sim::record_stream_op));
+  m.impl("_copy_from", TORCH_FN(sim::copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(sim::copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(sim::local_scalar_dense));
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
+  m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution_backward>());
+  m.impl("_thnn_fused_lstm_cell", TORCH_FN(sim::lstm_cell));
+  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(sim::lstm_cell_backward));
+  m.impl("_thnn_fused_gru_cell", TORCH_FN(sim::gru_cell));
+  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(sim::gru_cell_backward));
+}
+
+// copy_() brings the conjugate and negative bits here; the CPU copy honours them. Materialising them first
+// would call copy_() again, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+} // namespace

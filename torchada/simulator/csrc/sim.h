@@ -1,0 +1,194 @@
+// The simulated MUSA device: what its translation units share.
+//
+//   runtime.cpp    configuration, devices, streams, events, counters, device guard, hooks, generators
+//   allocator.cpp  caching device allocator over host memory, pinned memory
+//   fallback.cpp   one boxed fallback that computes every operator on CPU aliases
+//   kernels.cpp    the operators that cannot go through the fallback
+//   autocast.cpp   autocast rules
+//   module.cpp     the Python module torch_musa._MUSAC
+//
+// Later units (graph.cpp, dist.cpp, profiler.cpp) use this header and nothing else of each other.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+
+#include <torch/version.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define SIM_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+namespace sim {
+
+constexpr c10::DeviceType kMusa = c10::DeviceType::PrivateUse1;
+constexpr int kMaxDevices = 16;
+
+// ---- configuration ---------------------------------------------------------------------------------
+
+struct Profile {
+  const char* key;  // value of TORCHADA_SIM_DEVICE
+  const char* name; // what get_device_name() says
+  int major, minor; // capability
+  const char* arch; // compiler name of the architecture
+  int multiprocessors;
+  size_t memory; // bytes a device has by default
+};
+
+struct Config {
+  int devices;    // visible devices
+  size_t memory;  // bytes per device
+  const Profile* profile;
+};
+
+// Reads the environment at the first call. Throws c10::ValueError for a bad value.
+const Config& config();
+std::string arch_flags();
+
+// ---- devices (runtime.cpp) -------------------------------------------------------------------------
+
+int device_count();
+int current_device();
+void check_device(int64_t index); // "MUSA error: invalid device ordinal"
+void set_device(int64_t index);
+int exchange_device(int64_t index); // a negative index changes nothing and returns -1
+c10::Device normalize(c10::Device device); // fills in the current index, checks the range
+
+// Sets the device for a scope, on paths where c10::DeviceGuard costs a virtual call for nothing.
+struct DeviceScope {
+  explicit DeviceScope(int index);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int previous_;
+};
+
+bool in_bad_fork();
+void mark_initialized(); // from here on a forked child is a bad fork
+[[noreturn]] void throw_musa_error(int code, const std::string& what);
+void check_not_bad_fork();
+void register_hooks();
+void install_fork_handlers();
+
+// ---- streams ---------------------------------------------------------------------------------------
+// Work runs at the moment it is issued, on the calling thread, so every stream is always idle. Streams
+// still have identity, priority and a native handle, and the allocator keeps their memory apart.
+
+c10::Stream default_stream(int device);
+c10::Stream current_stream(int device);
+void set_current_stream(c10::Stream stream);
+c10::Stream stream_from_pool(int device, int priority);
+c10::Stream stream_from_handle(void* handle, int device); // throws for a handle nobody created
+void* stream_handle(const c10::Stream& stream);           // nullptr for the default stream
+int stream_priority(const c10::Stream& stream);
+std::pair<int, int> priority_range(); // (least, greatest)
+void* create_external_stream();
+void destroy_external_stream(void* handle);
+
+// ---- counters --------------------------------------------------------------------------------------
+
+struct Counters {
+  std::atomic<int64_t> kernel_launches{0};
+  std::atomic<int64_t> host_syncs{0};
+  std::atomic<int64_t> host_to_device{0};
+  std::atomic<int64_t> device_to_host{0};
+  std::atomic<int64_t> device_to_device{0};
+  std::atomic<int64_t> host_to_device_bytes{0};
+  std::atomic<int64_t> device_to_host_bytes{0};
+  std::atomic<int64_t> device_to_device_bytes{0};
+};
+Counters& counters();
+inline void count(std::atomic<int64_t>& counter, int64_t n = 1) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+// ---- memory (allocator.cpp) ------------------------------------------------------------------------
+
+struct Stat {
+  int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+  void add(int64_t n);
+  void sub(int64_t n);
+};
+struct StatTriple {
+  Stat all, small, large;
+  void add(int64_t n, bool is_small);
+  void sub(int64_t n, bool is_small);
+};
+struct MemoryStats {
+  StatTriple allocation, segment, active, inactive_split;
+  StatTriple allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes;
+  int64_t num_alloc_retries = 0, num_ooms = 0, num_sync_all_streams = 0;
+  int64_t num_device_alloc = 0, num_device_free = 0;
+  Stat oversize_allocations, oversize_segments;
+};
+
+using PoolId = std::pair<unsigned long long, unsigned long long>;
+
+struct BlockView {
+  size_t address, size, requested;
+  bool allocated;
+};
+struct SegmentView {
+  int device;
+  size_t address, total, allocated, active, requested;
+  void* stream;
+  bool is_small;
+  PoolId pool;
+  std::vector<BlockView> blocks;
+};
+
+c10::Allocator* device_allocator(); // allocates on the current device, for its current stream
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* pointer);
+void register_host(void* pointer, size_t bytes); // memory of the program, pinned from now on
+void unregister_host(void* pointer);
+// The device a pointer's memory belongs to; -1 for memory that is not ours.
+int device_of_pointer(const void* pointer);
+c10::DeleterFnPtr device_deleter();
+void raw_free(void* pointer);
+
+MemoryStats memory_stats(int device);
+void reset_peak_stats(int device);
+void reset_accumulated_stats(int device);
+void empty_cache();
+void set_memory_fraction(double fraction, int device);
+std::pair<size_t, size_t> memory_info(int device); // (free, total) bytes
+std::vector<SegmentView> memory_snapshot();
+void record_stream(const c10::DataPtr& pointer, c10::Stream stream);
+
+using OomObserver = std::function<void(int device, size_t request, size_t total, size_t free)>;
+void attach_oom_observer(OomObserver observer);
+
+PoolId new_pool_id();
+void begin_allocate_to_pool(int device, PoolId pool, std::function<bool(c10::Stream)> filter);
+void end_allocate_to_pool(int device, PoolId pool);
+void release_pool(int device, PoolId pool);
+
+void allocator_before_fork();
+void allocator_after_fork();
+
+// While one of these lives, memory that PyTorch's CPU kernels ask for on this thread comes from the given
+// device: outputs of the fallback are device memory from the start, temporaries count as workspaces, and
+// running out of memory happens before the work and not after it.
+struct RouteCpuAllocations {
+  explicit RouteCpuAllocations(int device);
+  ~RouteCpuAllocations();
+  RouteCpuAllocations(const RouteCpuAllocations&) = delete;
+  RouteCpuAllocations& operator=(const RouteCpuAllocations&) = delete;
+
+ private:
+  int previous_;
+};
+void install_cpu_router();
+
+} // namespace sim
