@@ -80,8 +80,9 @@ def test_editable_install(built: Path, tmp_path: Path) -> None:
     assert not list(environment.site.glob("*torchada*"))
 
 
-def test_no_compiler_is_one_line() -> None:
-    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index", "."]
+def test_no_compiler_is_one_line(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index"]
+    build += ["--wheel-dir", str(tmp_path), "."]
     environment = clean_environment() | {"CC": "no-such-compiler"}
     done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
     output = done.stdout + done.stderr
