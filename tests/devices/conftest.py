@@ -9,7 +9,7 @@ import pytest
 
 from torchada.engine import ENGINE
 from torchada.ledger import ACTIVE
-from torchada.redirect import patch
+from torchada.redirect import apply_patch
 from torchada.rules import Rule
 
 
@@ -24,7 +24,7 @@ def without_rule(rule: Rule) -> Iterator[None]:
     finally:
         module = sys.modules[rule.module]
         virtual = ENGINE.virtual_of(module)
-        undo = patch(rule, virtual.native if virtual else module)
+        undo = apply_patch(rule, virtual.native if virtual else module)
         with ENGINE.ledger._lock:
             ENGINE.ledger._entries = [old for old in ENGINE.ledger._entries if old is not entry]
         ENGINE.ledger.add(rule.id, ACTIVE, "again", undo=undo)

@@ -97,9 +97,10 @@ def python_functions() -> Iterator[tuple[str, types.FunctionType, set[str]]]:
         if name.partition(".")[0] != "torch" or name.startswith(OTHER) or not isinstance(module, types.ModuleType):
             continue
         for attribute, value in sorted(vars(module).items()):
-            if isinstance(value, types.FunctionType) and value.__module__ == name:
+            # type() and not isinstance(): some deprecated objects of torch warn when their class is read.
+            if type(value) is types.FunctionType and value.__module__ == name:
                 yield from _described(f"{name}:{attribute}", value)
-            elif isinstance(value, type) and value.__module__ == name:
+            elif issubclass(type(value), type) and value.__module__ == name:
                 for method, function in sorted(vars(value).items()):
                     function = getattr(function, "__func__", function)
                     if isinstance(function, types.FunctionType):
