@@ -1,0 +1,69 @@
+"""The safety net: CUDA devices that no detour of a Python callable can see."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+# Operators called as operators parse their arguments in C++, and a CUDA device made before activation is of type cuda.
+CODE = """
+import torch
+old = torch.device("cuda:1"), torch.device("cuda")
+import torchada
+aten = torch.ops.aten
+x = torch.ones(2)
+for device, index in ((old[0], 1), (old[1], 0), ("cuda:1", 1)):
+    made = [
+        aten.zeros.default([2], device=device),
+        aten.empty.memory_format([2], device=device),
+        aten.full.default([2], 1.0, device=device),
+        aten.arange.default(3, device=device),
+        aten._to_copy.default(x, device=device),
+        aten.to.device(x, device, torch.float16),
+        aten.zeros_like.default(x, device=device),
+        aten.new_zeros.default(x, [2], device=device),
+        aten._to_copy.default(x.cuda(), device=device),
+        aten.rand.default([2], device=device),
+        aten.empty_strided.default([2], [1], device=device),
+        aten.scalar_tensor.default(1.0, device=device),
+    ]
+    for tensor in made:
+        assert (tensor.device.type, tensor.device.index) == ("musa", index), (device, tensor.device)
+print("ok")
+"""
+
+
+def test_operators_with_a_cuda_device(run_python: Callable[..., Any]) -> None:
+    assert run_python(CODE).stdout.strip() == "ok"
+
+
+def test_without_the_net(run_python: Callable[..., Any]) -> None:
+    code = CODE.replace("import torchada\n", "import torchada, torchada.engine as e\n"
+                        "e.ENGINE.ledger.state('torch.library:Library').undo()\n")  # fmt: skip
+    done = run_python(code, ok=False)
+    assert done.returncode != 0 and "CUDA" in done.stderr
+
+
+SCRIPT = """
+import torch
+@torch.jit.script
+def make(n: int):
+    return torch.zeros([n], device=torch.device("cuda:1"))
+@torch.jit.script
+def move(x):
+    return x.to("cuda"), x.to(torch.device("cuda:1")), x.cuda()
+assert make(2).device == torch.device("cuda:1"), make(2).device
+assert [t.device.type for t in move(torch.ones(2))] == ["musa"] * 3
+"""
+
+
+def test_torchscript_constants(run_python: Callable[..., Any]) -> None:
+    run_python("import torchada\n" + SCRIPT)
+
+
+def test_an_operator_without_a_device_says_so() -> None:
+    from torchada.shims.net import _redispatch
+
+    with pytest.raises(NotImplementedError, match="there is no CUDA device here"):
+        _redispatch(torch.ops.aten.add.Tensor, torch.ones(1), torch.ones(1))
