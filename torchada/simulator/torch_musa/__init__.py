@@ -41,6 +41,7 @@ torch.utils.rename_privateuse1_backend("musa")
 setattr(torch._C._profiler.ProfilerActivity, "MUSA", torch._C._profiler.ProfilerActivity.PrivateUse1)  # noqa: B010  (no stub has it)
 # An attribute only: `import torch.musa` fails, as with the vendor's package.
 torch.__dict__["musa"] = sys.modules[__name__]
+sys.modules["torch.musa"] = sys.modules[__name__]  # TEMPORARY until the native part initialises
 
 from . import core
 from .core import amp, current_blas_handle, current_blaslt_handle, mccl, memory
@@ -54,7 +55,6 @@ from .core._lazy_init import (
     is_initialized,
     musart,
 )
-from .core._tensor_types import make_tensor_types as _make_tensor_types
 from .core.amp.common import amp_definitely_not_available, get_amp_supported_dtype
 from .core.device import (
     Device as device,
@@ -158,7 +158,9 @@ from .musa_graph import (
 )
 
 OutOfMemoryError = torch._C.OutOfMemoryError
-_tensor_classes = set(_make_tensor_types(sys.modules[__name__]))
+# Legacy tensor types: torch_musa.FloatTensor and so on.
+_tensor_classes = set(_MUSAC._sim_tensor_types.values())
+globals().update(_MUSAC._sim_tensor_types)
 
 # name -> (module, attribute or None for the module itself), loaded on first use: they import Dynamo, inductor,
 # distributed, setuptools, or are not simulated yet and say so when they are used.

@@ -63,7 +63,7 @@ class MusaError(RuntimeError):
     """A call of the MUSA runtime failed. `code` is its error number."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"{_musart.musaGetErrorString(_musart.musaError(code))} ({int(code)})")
+        super().__init__(f"{_musart.musaGetErrorString(code)} ({int(code)})")
 
 
 class _LazySeedTracker:
@@ -123,6 +123,8 @@ def _lazy_init() -> None:
         # Set before the native call too: it may come back here while it makes generators.
         _tls.is_initializing = True
         try:
+            if torch_musa._MUSAC._musa_getDeviceCount() == 0:
+                raise RuntimeError("No MUSA GPUs are available")
             torch_musa._MUSAC._musa_init()
             _queued_calls.extend(call for call in _lazy_seed_tracker.get_calls() if call)
             for queued, where in _queued_calls:

@@ -308,7 +308,7 @@ class MemPool(_MemPool):  # type: ignore[valid-type, misc]
     """A pool of device memory of its own; see `use_mem_pool`."""
 
     def __init__(self, allocator: Any = None) -> None:
-        super().__init__(allocator, True)
+        super().__init__()  # the native constructor has taken the allocator
 
     @property
     def id(self) -> tuple[int, int]:
@@ -325,7 +325,7 @@ class MemPoolContext(_MemPoolContext):  # type: ignore[valid-type, misc]
     """Makes a pool the active one while the object lives."""
 
     def __init__(self, pool: MemPool) -> None:
-        super().__init__(pool)
+        super().__init__()  # the native constructor has taken the pool
 
     @staticmethod
     def active_pool() -> Any:
