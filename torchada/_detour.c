@@ -29,7 +29,6 @@
 #define MAX_METHODS 512
 #define MAX_TYPES 64
 #define MAX_ARGS 8 /* positions, and keywords, of one detour */
-#define SMALL_STACK 24
 
 #define CONTAINER(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 #define CONVENTION (METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL | METH_METHOD)
@@ -99,8 +98,7 @@ payload(PyObject *device)
 }
 
 /* Is this text a cuda device? By content, so str subclasses count too. */
-static inline int
-is_cuda_text(PyObject *s)
+static inline int is_cuda_text(PyObject *s)
 {
 #if PY_VERSION_HEX < 0x030C0000
     if (!PyUnicode_IS_READY(s)) {
@@ -131,8 +129,7 @@ is_cuda_text(PyObject *s)
 
 /* For the three functions below: 1 and a new reference in *out when translated, 0 when there is nothing to do, -1 with
  * an exception set. */
-static int
-translate_text(PyObject *s, PyObject **out)
+static int translate_text(PyObject *s, PyObject **out)
 {
     if (config.word == NULL || !is_cuda_text(s)) {
         return 0;
@@ -162,8 +159,7 @@ translate_text(PyObject *s, PyObject **out)
 }
 
 /* A device that configure() was not given, or all of them when the layout is unknown: by equality, then by name. */
-static int
-translate_device_slowly(PyObject *o, PyObject **out)
+static int translate_device_slowly(PyObject *o, PyObject **out)
 {
     PyObject *devices = Py_NewRef(config.devices), *type = (PyObject *)Py_TYPE(o); /* comparing may run any code */
     PyObject *found = Py_XNewRef(PyDict_GetItemWithError(devices, o));
@@ -189,32 +185,33 @@ translate_device_slowly(PyObject *o, PyObject **out)
     return *out == NULL ? -1 : 1;
 }
 
-static inline int
-translate(PyObject *o, PyObject **out)
+/* A few ns: can translate() have something to do? */
+static inline int is_candidate(PyObject *o)
 {
+    if (PyUnicode_Check(o)) {
+        return is_cuda_text(o);
+    }
+    return Py_TYPE(o) == config.device_type && (!config.by_payload || payload(o)[0] == config.type_byte);
+}
+
+static int translate(PyObject *o, PyObject **out)
+{
+    if (!is_candidate(o)) {
+        return 0;
+    }
     if (PyUnicode_Check(o)) {
         return translate_text(o, out);
     }
-    if (Py_TYPE(o) != config.device_type) { /* NULL when no device type is configured */
-        return 0;
-    }
-    if (config.by_payload) {
-        const unsigned char *p = payload(o);
-        if (p[0] != config.type_byte) {
-            return 0;
-        }
-        if (config.by_index[p[1]] != NULL) {
-            *out = Py_NewRef(config.by_index[p[1]]);
-            return 1;
-        }
+    if (config.by_payload && config.by_index[payload(o)[1]] != NULL) {
+        *out = Py_NewRef(config.by_index[payload(o)[1]]);
+        return 1;
     }
     return translate_device_slowly(o, out);
 }
 
 /* Do the first two bytes after the object head hold type and index? The objects at hand must say so: all keys share a
  * type byte, all values share another one, keys differ in the index byte, and a value has the index byte of its key. */
-static void
-prove_payload(Config *c)
+static void prove_payload(Config *c)
 {
     PyObject *key, *value;
     Py_ssize_t pos = 0, n = PyDict_GET_SIZE(c->devices);
@@ -238,8 +235,7 @@ prove_payload(Config *c)
     c->by_payload = 1;
 }
 
-static const char *
-unsupported(void)
+static const char *unsupported(void)
 {
 #ifdef Py_GIL_DISABLED
     return "free-threaded builds are not supported: in-place redirection relies on the GIL; use the default build";
@@ -248,8 +244,7 @@ unsupported(void)
 #endif
 }
 
-static int
-refuse_unsupported(void)
+static int refuse_unsupported(void)
 {
     if (unsupported() != NULL) {
         PyErr_SetString(PyExc_RuntimeError, unsupported());
@@ -258,8 +253,7 @@ refuse_unsupported(void)
     return 0;
 }
 
-static int
-fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices)
+static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices)
 {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
@@ -306,8 +300,7 @@ fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devic
     return 0;
 }
 
-static void
-drop_config(Config *c)
+static void drop_config(Config *c)
 {
     Py_XDECREF(c->strings);
     Py_XDECREF(c->word);
@@ -315,8 +308,7 @@ drop_config(Config *c)
     Py_XDECREF(c->device_type);
 }
 
-static PyObject *
-configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"strings", "device_type", "devices", NULL};
     PyObject *strings, *device_type = Py_None, *devices = Py_None;
@@ -335,8 +327,7 @@ configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     return PyUnicode_FromString(fresh.device_type == NULL ? "none" : fresh.by_payload ? "payload" : "lookup");
 }
 
-static PyObject *
-py_translate(PyObject *Py_UNUSED(module), PyObject *o)
+static PyObject *py_translate(PyObject *Py_UNUSED(module), PyObject *o)
 {
     PyObject *out;
     int changed = translate(o, &out);
@@ -346,151 +337,123 @@ py_translate(PyObject *Py_UNUSED(module), PyObject *o)
 /* ---- running a detour --------------------------------------------------------------------------------------- */
 
 /* Equality of argument names. Ours is interned; a caller's may not be, or may be a str subclass. */
-static inline int
-same_name(PyObject *ours, PyObject *theirs)
+static inline int same_name(PyObject *ours, PyObject *theirs)
 {
     return ours == theirs || (!PyUnicode_CHECK_INTERNED(theirs) && PyUnicode_Compare(ours, theirs) == 0);
 }
 
-static inline int
-names_contain(PyObject *kwnames, Py_ssize_t nkw, PyObject *name)
+/* Does this call concern the detour? If not it goes straight on; that is the usual case and has to be cheap. */
+static inline int concerns(Handle *h, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    for (Py_ssize_t i = 0; i < nkw; i++) {
-        if (same_name(name, PyTuple_GET_ITEM(kwnames, i))) {
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    if (h->shim != NULL && h->if_keyword == NULL) {
+        return 1;
+    }
+    for (int i = 0; i < h->npos; i++) {
+        if (h->pos[i] < n && is_candidate(args[h->pos[i]])) {
             return 1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (h->if_keyword != NULL && same_name(h->if_keyword, name)) {
+            return 1;
+        }
+        if (is_candidate(args[n + i])) { /* rarer than a name that matches: ask it first */
+            for (int k = 0; k < h->nkw; k++) {
+                if (same_name(h->kw[k], name)) {
+                    return 1;
+                }
+            }
         }
     }
     return 0;
 }
 
-/* Arguments as a vector. args[0 .. skip) is self. The caller's vector is never written: a copy is made on the first
- * change, with one free place in front. */
-static PyObject *
-call_vector(Handle *h, PyObject *const *args, size_t nargsf, PyObject *kwnames, Py_ssize_t skip)
+/* A vector of arguments as the tuple and dict that the native call would build too; new references. */
+static int pack(PyObject *const *args, Py_ssize_t n, PyObject *kwnames, PyObject **tuple, PyObject **dict)
 {
-    Py_ssize_t n = PyVectorcall_NARGS(nargsf), nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-    PyObject *small[SMALL_STACK], **copy = NULL, *held[2 * MAX_ARGS], *t, *result = NULL;
-    Py_ssize_t where[2 * MAX_ARGS];
-    int nheld = 0, changed;
-
-    Py_INCREF(h); /* the call may restore and drop this very detour */
-    for (int i = 0; i < h->npos; i++) {
-        Py_ssize_t at = h->pos[i] + skip;
-        if (at < n) {
-            if ((changed = translate(args[at], &t)) < 0) {
-                goto done;
-            }
-            if (changed) {
-                where[nheld] = at;
-                held[nheld++] = t;
-            }
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    *dict = NULL;
+    if ((*tuple = PyTuple_New(n)) == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyTuple_SET_ITEM(*tuple, i, Py_NewRef(args[i]));
+    }
+    if (nkw && (*dict = PyDict_New()) == NULL) {
+        Py_DECREF(*tuple);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        if (PyDict_SetItem(*dict, PyTuple_GET_ITEM(kwnames, i), args[n + i]) < 0) {
+            Py_DECREF(*tuple);
+            Py_DECREF(*dict);
+            return -1;
         }
     }
-    for (int k = 0; nkw && k < h->nkw; k++) {
-        for (Py_ssize_t i = 0; i < nkw; i++) {
-            if (same_name(h->kw[k], PyTuple_GET_ITEM(kwnames, i))) {
-                if ((changed = translate(args[n + i], &t)) < 0) {
-                    goto done;
-                }
-                if (changed) {
-                    where[nheld] = n + i;
-                    held[nheld++] = t;
-                }
-                break; /* names are unique */
-            }
-        }
-    }
-    int shim = h->shim != NULL && (h->if_keyword == NULL || names_contain(kwnames, nkw, h->if_keyword));
-    if (shim && skip && (n == 0 || !PyObject_TypeCheck(args[0], PyDescr_TYPE(h->target)))) {
-        shim = 0; /* the original raises what a wrong self raises */
-    }
-    if (!shim && !nheld) {
-        result = PyObject_Vectorcall(h->original, args, nargsf, kwnames);
-        goto done;
-    }
-    copy = n + nkw + 1 <= SMALL_STACK ? small : PyMem_Malloc((n + nkw + 1) * sizeof(PyObject *));
-    if (copy == NULL) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    if (n + nkw) {
-        memcpy(copy + 1, args, (n + nkw) * sizeof(PyObject *));
-    }
-    for (int i = 0; i < nheld; i++) {
-        copy[1 + where[i]] = held[i];
-    }
-    copy[0] = h->original;
-    result = shim ? PyObject_Vectorcall(h->shim, copy, n + 1, kwnames)
-                  : PyObject_Vectorcall(h->original, copy + 1, n | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
-done:
-    while (nheld) {
-        Py_DECREF(held[--nheld]);
-    }
-    if (copy != small) {
-        PyMem_Free(copy);
-    }
-    Py_DECREF(h);
-    return result;
+    return 0;
 }
 
-/* Arguments as tuple and dict, both borrowed. *args and *kwargs become new references, the same objects when nothing
- * changes: the caller's are never written. */
-static int
-translate_tuple(Handle *h, PyObject **args, PyObject **kwargs)
+static PyObject *copy_tuple(PyObject *tuple)
 {
-    PyObject *a = Py_NewRef(*args), *k = Py_XNewRef(*kwargs), *t;
+    PyObject *copy = PyTuple_New(PyTuple_GET_SIZE(tuple));
+    for (Py_ssize_t i = 0; copy != NULL && i < PyTuple_GET_SIZE(tuple); i++) {
+        PyTuple_SET_ITEM(copy, i, Py_NewRef(PyTuple_GET_ITEM(tuple, i)));
+    }
+    return copy;
+}
+
+/* Translate in *args and *kwargs, which become new references. `ours` says that pack() made them; a caller's are never
+ * written but copied on the first change. */
+static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int ours)
+{
+    PyObject *a = Py_NewRef(*args), *k = Py_XNewRef(*kwargs), *old, *t;
     int changed;
     for (int i = 0; i < h->npos; i++) {
-        if (h->pos[i] < PyTuple_GET_SIZE(a)) {
-            if ((changed = translate(PyTuple_GET_ITEM(a, h->pos[i]), &t)) < 0) {
+        Py_ssize_t at = h->pos[i];
+        if (at >= PyTuple_GET_SIZE(a) || (changed = translate(old = PyTuple_GET_ITEM(a, at), &t)) == 0) {
+            continue;
+        }
+        if (changed < 0) {
+            goto error;
+        }
+        if (!ours && a == *args) {
+            PyObject *copy = copy_tuple(a);
+            if (copy == NULL) {
+                Py_DECREF(t);
                 goto error;
             }
-            if (changed) {
-                if (a == *args) { /* a full slice would be the same tuple */
-                    PyObject *fresh = PyTuple_New(PyTuple_GET_SIZE(a));
-                    if (fresh == NULL) {
-                        Py_DECREF(t);
-                        goto error;
-                    }
-                    for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(a); j++) {
-                        PyTuple_SET_ITEM(fresh, j, Py_NewRef(PyTuple_GET_ITEM(a, j)));
-                    }
-                    Py_SETREF(a, fresh);
-                }
-                PyObject *old = PyTuple_GET_ITEM(a, h->pos[i]);
-                PyTuple_SET_ITEM(a, h->pos[i], t);
-                Py_DECREF(old);
-            }
+            Py_SETREF(a, copy);
         }
+        PyTuple_SET_ITEM(a, at, t);
+        Py_DECREF(old);
     }
     for (int i = 0; k != NULL && i < h->nkw; i++) {
-        PyObject *value = PyDict_GetItemWithError(k, h->kw[i]);
-        if (value == NULL) {
+        if ((old = PyDict_GetItemWithError(k, h->kw[i])) == NULL) {
             if (PyErr_Occurred()) {
                 goto error;
             }
             continue;
         }
-        Py_INCREF(value);
-        changed = translate(value, &t);
-        Py_DECREF(value);
+        if ((changed = translate(old, &t)) == 0) {
+            continue;
+        }
         if (changed < 0) {
             goto error;
         }
-        if (changed) {
-            if (k == *kwargs) {
-                PyObject *fresh = PyDict_Copy(k);
-                if (fresh == NULL) {
-                    Py_DECREF(t);
-                    goto error;
-                }
-                Py_SETREF(k, fresh);
-            }
-            int failed = PyDict_SetItem(k, h->kw[i], t);
-            Py_DECREF(t);
-            if (failed < 0) {
+        if (!ours && k == *kwargs) {
+            PyObject *copy = PyDict_Copy(k);
+            if (copy == NULL) {
+                Py_DECREF(t);
                 goto error;
             }
+            Py_SETREF(k, copy);
+        }
+        changed = PyDict_SetItem(k, h->kw[i], t);
+        Py_DECREF(t);
+        if (changed < 0) {
+            goto error;
         }
     }
     *args = a;
@@ -503,8 +466,7 @@ error:
 }
 
 /* 1 when the shim is to run, 0 when not, -1 on error */
-static int
-wants_shim(Handle *h, PyObject *kwargs)
+static int wants_shim(Handle *h, PyObject *kwargs)
 {
     if (h->shim == NULL || h->if_keyword == NULL) {
         return h->shim != NULL;
@@ -513,8 +475,7 @@ wants_shim(Handle *h, PyObject *kwargs)
 }
 
 /* callable(first?, second, *args, **kwargs) */
-static PyObject *
-call_with(PyObject *callable, PyObject *first, PyObject *second, PyObject *args, PyObject *kwargs)
+static PyObject *call_with(PyObject *callable, PyObject *first, PyObject *second, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(args), lead = first == NULL ? 1 : 2;
     PyObject *all = PyTuple_New(n + lead);
@@ -533,29 +494,8 @@ call_with(PyObject *callable, PyObject *first, PyObject *second, PyObject *args,
     return result;
 }
 
-static PyObject *
-function_vectorcall(PyObject *f, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyCFunctionObject *function = (PyCFunctionObject *)f;
-    if (function->vectorcall != function_vectorcall) { /* restored after the caller had read the pointer */
-        return PyObject_Vectorcall(f, args, nargsf, kwnames);
-    }
-    return call_vector(CONTAINER(function->m_ml, Handle, def), args, nargsf, kwnames, 0);
-}
-
-static PyObject *
-method_vectorcall(PyObject *d, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyMethodDescrObject *descr = (PyMethodDescrObject *)d;
-    if (descr->vectorcall != method_vectorcall) {
-        return PyObject_Vectorcall(d, args, nargsf, kwnames);
-    }
-    return call_vector(CONTAINER(descr->d_method, MethodSlot, def)->handle, args, nargsf, kwnames, 1);
-}
-
 /* The original method, bound, as tuple and dict. CPython has done the recursion check for the trampoline. */
-static PyObject *
-call_native_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *call_native_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs)
 {
     PyMethodDef *def = s->native_def;
     if ((def->ml_flags & CONVENTION) == (METH_VARARGS | METH_KEYWORDS)) {
@@ -571,17 +511,15 @@ call_native_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwar
     return result;
 }
 
-static PyObject *
-run_method(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs, int ours)
 {
-    MethodSlot *s = &methods[slot];
     Handle *h = s->handle;
     PyObject *result = NULL;
     if (h == NULL) { /* a bound method that outlived the detour */
         return call_native_method(s, self, args, kwargs);
     }
-    Py_INCREF(h);
-    if (translate_tuple(h, &args, &kwargs) == 0) {
+    Py_INCREF(h); /* the call may restore and drop this very detour */
+    if (translate_call(h, &args, &kwargs, ours) == 0) {
         int shim = wants_shim(h, kwargs);
         if (shim >= 0) {
             result = shim ? call_with(h->shim, h->original, self, args, kwargs)
@@ -594,11 +532,77 @@ run_method(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
     return result;
 }
 
-static PyGetSetDef *
-native_getset(PyObject *descr);
+static PyObject *method_concerned(MethodSlot *s, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *tuple, *dict, *result = NULL;
+    if (pack(args + 1, n - 1, kwnames, &tuple, &dict) < 0) {
+        return NULL;
+    }
+    if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
+        result = run_method(s, args[0], tuple, dict, 1);
+        Py_LeaveRecursiveCall();
+    }
+    Py_DECREF(tuple);
+    Py_XDECREF(dict);
+    return result;
+}
 
-static PyObject *
-run_getter(PyObject *self, void *closure)
+static PyObject *method_vectorcall(PyObject *d, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyMethodDescrObject *descr = (PyMethodDescrObject *)d;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (descr->vectorcall != method_vectorcall) { /* restored after the caller had read the pointer */
+        return PyObject_Vectorcall(d, args, nargsf, kwnames);
+    }
+    MethodSlot *s = CONTAINER(descr->d_method, MethodSlot, def);
+    if (n == 0 || !PyObject_TypeCheck(args[0], PyDescr_TYPE(d)) || !concerns(s->handle, args + 1, n - 1, kwnames)) {
+        return PyObject_Vectorcall(s->original, args, nargsf, kwnames); /* a wrong self: an error in its words */
+    }
+    return method_concerned(s, args, n, kwnames);
+}
+
+static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *tuple, *dict, *result = NULL;
+    if (pack(args, n, kwnames, &tuple, &dict) < 0) {
+        return NULL;
+    }
+    PyObject *a = tuple, *k = dict;
+    Py_INCREF(h);
+    if (translate_call(h, &a, &k, 1) == 0) {
+        int shim = wants_shim(h, k);
+        if (shim >= 0) {
+            result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
+        }
+        Py_DECREF(a);
+        Py_XDECREF(k);
+    }
+    Py_DECREF(h);
+    Py_DECREF(tuple);
+    Py_XDECREF(dict);
+    return result;
+}
+
+static PyObject *function_vectorcall(PyObject *f, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyCFunctionObject *function = (PyCFunctionObject *)f;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (function->vectorcall != function_vectorcall) {
+        return PyObject_Vectorcall(f, args, nargsf, kwnames);
+    }
+    Handle *h = CONTAINER(function->m_ml, Handle, def);
+    if (concerns(h, args, n, kwnames)) {
+        return function_concerned(h, args, n, kwnames);
+    }
+    PyObject *original = Py_NewRef(h->original); /* the call may restore and drop the detour */
+    PyObject *result = PyObject_Vectorcall(original, args, nargsf, kwnames);
+    Py_DECREF(original);
+    return result;
+}
+
+static PyGetSetDef *native_getset(PyObject *descr);
+
+static PyObject *run_getter(PyObject *self, void *closure)
 {
     Handle *h = closure;
     Py_INCREF(h);
@@ -614,24 +618,16 @@ run_getter(PyObject *self, void *closure)
     return value;
 }
 
-static int
-run_setter(PyObject *self, PyObject *value, void *closure)
+static int run_setter(PyObject *self, PyObject *value, void *closure)
 {
     Handle *h = closure;
     return h->native_getset->set(self, value, h->native_getset->closure);
 }
 
-static PyGetSetDef *
-native_getset(PyObject *descr)
+static PyGetSetDef *native_getset(PyObject *descr)
 {
     PyGetSetDef *def = ((PyGetSetDescrObject *)descr)->d_getset;
     return def->get == run_getter ? ((Handle *)def->closure)->native_getset : def;
-}
-
-static PyObject *
-cached(Handle *h, PyObject *o)
-{
-    return h->cache != NULL && PyUnicode_CheckExact(o) ? PyDict_GetItemWithError(h->cache, o) : NULL;
 }
 
 /* `original` for the shim of a constructor: a builtin whose self is the detour. */
@@ -643,8 +639,7 @@ static PyMethodDef original_new_def = {"__new__", WITH_KEYWORDS(original_new), M
 static PyMethodDef original_init_def = {"__init__", WITH_KEYWORDS(original_init), METH_VARARGS | METH_KEYWORDS,
                                         "The initialiser as it was before redirection: original(self, ...)."};
 
-static PyObject *
-run_type_shim(Handle *h, PyMethodDef *def, PyObject *subject, PyObject *args, PyObject *kwargs)
+static PyObject *run_type_shim(Handle *h, PyMethodDef *def, PyObject *subject, PyObject *args, PyObject *kwargs)
 {
     PyObject *original = PyCFunction_NewEx(def, (PyObject *)h, NULL);
     if (original == NULL) {
@@ -655,8 +650,7 @@ run_type_shim(Handle *h, PyMethodDef *def, PyObject *subject, PyObject *args, Py
     return result;
 }
 
-static PyObject *
-run_new(int slot, PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *run_new(int slot, PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     TypeEntry *e = &types[slot];
     Handle *h = e->new_handle;
@@ -664,13 +658,15 @@ run_new(int slot, PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (h == NULL) {
         return e->native_new(type, args, kwargs);
     }
-    if (type == e->type && PyTuple_GET_SIZE(args) == 1 && (kwargs == NULL || PyDict_GET_SIZE(kwargs) == 0)) {
-        if ((result = cached(h, PyTuple_GET_ITEM(args, 0))) != NULL || PyErr_Occurred()) {
+    if (h->cache != NULL && type == e->type && PyTuple_GET_SIZE(args) == 1 &&
+        PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0)) && (kwargs == NULL || PyDict_GET_SIZE(kwargs) == 0)) {
+        result = PyDict_GetItemWithError(h->cache, PyTuple_GET_ITEM(args, 0));
+        if (result != NULL || PyErr_Occurred()) {
             return Py_XNewRef(result);
         }
     }
     Py_INCREF(h);
-    if (translate_tuple(h, &args, &kwargs) == 0) {
+    if (translate_call(h, &args, &kwargs, 0) == 0) {
         int shim = wants_shim(h, kwargs);
         if (shim >= 0) {
             result = shim ? run_type_shim(h, &original_new_def, (PyObject *)type, args, kwargs)
@@ -683,8 +679,7 @@ run_new(int slot, PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return result;
 }
 
-static int
-run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
+static int run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
 {
     TypeEntry *e = &types[slot];
     Handle *h = e->init_handle;
@@ -693,7 +688,7 @@ run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
         return e->native_init(self, args, kwargs);
     }
     Py_INCREF(h);
-    if (translate_tuple(h, &args, &kwargs) == 0) {
+    if (translate_call(h, &args, &kwargs, 0) == 0) {
         int shim = wants_shim(h, kwargs);
         if (shim > 0) {
             PyObject *result = run_type_shim(h, &original_init_def, self, args, kwargs);
@@ -717,8 +712,7 @@ run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 /* args = (subject, ...) -> the rest as a new tuple, subject checked */
-static PyObject *
-split_subject(TypeEntry *e, PyObject *args, int is_type, PyObject **subject)
+static PyObject *split_subject(TypeEntry *e, PyObject *args, int is_type, PyObject **subject)
 {
     *subject = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     if (*subject == NULL ||
@@ -731,8 +725,7 @@ split_subject(TypeEntry *e, PyObject *args, int is_type, PyObject **subject)
     return PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
 }
 
-static PyObject *
-original_new(PyObject *handle, PyObject *args, PyObject *kwargs)
+static PyObject *original_new(PyObject *handle, PyObject *args, PyObject *kwargs)
 {
     TypeEntry *e = &types[((Handle *)handle)->slot];
     PyObject *subject, *rest = split_subject(e, args, 1, &subject);
@@ -744,8 +737,7 @@ original_new(PyObject *handle, PyObject *args, PyObject *kwargs)
     return result;
 }
 
-static PyObject *
-original_init(PyObject *handle, PyObject *args, PyObject *kwargs)
+static PyObject *original_init(PyObject *handle, PyObject *args, PyObject *kwargs)
 {
     TypeEntry *e = &types[((Handle *)handle)->slot];
     PyObject *subject, *rest = split_subject(e, args, 0, &subject);
@@ -757,38 +749,6 @@ original_init(PyObject *handle, PyObject *args, PyObject *kwargs)
     return status < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* Calls of a type whose constructor has a cache: a known string costs one look-up, all else goes the usual way. */
-static PyObject *
-type_vectorcall(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    Py_ssize_t n = PyVectorcall_NARGS(nargsf), nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-    if (n == 1 && nkw == 0) {
-        for (int i = 0; i < ntypes; i++) {
-            if ((PyObject *)types[i].type == type && types[i].new_handle != NULL) {
-                PyObject *ready = cached(types[i].new_handle, args[0]);
-                if (ready != NULL || PyErr_Occurred()) {
-                    return Py_XNewRef(ready);
-                }
-                break;
-            }
-        }
-    }
-    PyObject *tuple = PyTuple_New(n), *dict = nkw ? PyDict_New() : NULL, *result = NULL;
-    if (tuple != NULL && (nkw == 0 || dict != NULL)) {
-        int failed = 0;
-        for (Py_ssize_t i = 0; i < n; i++) {
-            PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
-        }
-        for (Py_ssize_t i = 0; i < nkw && !failed; i++) {
-            failed = PyDict_SetItem(dict, PyTuple_GET_ITEM(kwnames, i), args[n + i]) < 0;
-        }
-        result = failed ? NULL : PyType_Type.tp_call(type, tuple, dict);
-    }
-    Py_XDECREF(tuple);
-    Py_XDECREF(dict);
-    return result;
-}
-
 /* The trampolines: C functions that know their slot. */
 #define EACH8(M, n) M(n##0) M(n##1) M(n##2) M(n##3) M(n##4) M(n##5) M(n##6) M(n##7)
 #define EACH64(M, n) EACH8(M, n##0) EACH8(M, n##1) EACH8(M, n##2) EACH8(M, n##3) EACH8(M, n##4) EACH8(M, n##5) \
@@ -797,7 +757,7 @@ type_vectorcall(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *
     EACH64(M, 07)
 /* the numbers are octal constants, 0000 to 0777 */
 #define DEFINE_METHOD(i) \
-    static PyObject *method_##i(PyObject *s, PyObject *a, PyObject *k) { return run_method(i, s, a, k); }
+    static PyObject *method_##i(PyObject *s, PyObject *a, PyObject *k) { return run_method(&methods[i], s, a, k, 0); }
 #define DEFINE_NEW(i) \
     static PyObject *new_##i(PyTypeObject *t, PyObject *a, PyObject *k) { return run_new(i, t, a, k); }
 #define DEFINE_INIT(i) \
@@ -814,8 +774,7 @@ static const initproc init_trampolines[MAX_TYPES] = {EACH64(NAME_INIT, 00)};
 
 /* ---- making and undoing a detour ---------------------------------------------------------------------------- */
 
-static PyObject *
-own_dict(PyTypeObject *type)
+static PyObject *own_dict(PyTypeObject *type)
 {
 #if PY_VERSION_HEX >= 0x030C0000
     return PyType_GetDict(type);
@@ -824,8 +783,7 @@ own_dict(PyTypeObject *type)
 #endif
 }
 
-static PyObject *
-own_attribute(PyTypeObject *type, const char *name) /* borrowed */
+static PyObject *own_attribute(PyTypeObject *type, const char *name) /* borrowed */
 {
     PyObject *dict = own_dict(type), *found = NULL;
     if (dict != NULL) {
@@ -836,8 +794,7 @@ own_attribute(PyTypeObject *type, const char *name) /* borrowed */
 }
 
 /* The interpreter inlines some of these (len, isinstance, list.append, str(x) ...), so none is touched. */
-static int
-refuse_interpreter_type(PyTypeObject *type)
+static int refuse_interpreter_type(PyTypeObject *type)
 {
     if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strchr(type->tp_name, '.') == NULL) {
         PyErr_Format(PyExc_TypeError, "type %s belongs to the interpreter, which inlines some of its own; redirect a "
@@ -847,15 +804,13 @@ refuse_interpreter_type(PyTypeObject *type)
     return 0;
 }
 
-static PyObject *
-already(PyObject *target)
+static PyObject *already(PyObject *target)
 {
     PyErr_Format(PyExc_RuntimeError, "%R is already redirected; restore() that detour first", target);
     return NULL;
 }
 
-static Handle *
-new_handle(enum kind kind, PyObject *target, PyObject *positions, PyObject *keywords, PyObject *shim,
+static Handle *new_handle(enum kind kind, PyObject *target, PyObject *positions, PyObject *keywords, PyObject *shim,
            PyObject *if_keyword)
 {
     if (refuse_unsupported() < 0) {
@@ -925,15 +880,13 @@ error:
     return NULL;
 }
 
-static PyObject *
-activate(Handle *h) /* the caller has put the reference it owns into the place; the returned one is new */
+static PyObject *activate(Handle *h) /* the caller has put the reference it owns into the place; the returned one is new */
 {
     h->active = 1;
     return Py_NewRef((PyObject *)h);
 }
 
-static PyObject *
-redirect_function(Handle *h)
+static PyObject *redirect_function(Handle *h)
 {
     PyCFunctionObject *f = (PyCFunctionObject *)h->target;
     PyMethodDef *def = f->m_ml;
@@ -959,8 +912,7 @@ redirect_function(Handle *h)
     return activate(h);
 }
 
-static PyObject *
-redirect_method(Handle *h)
+static PyObject *redirect_method(Handle *h)
 {
     PyMethodDescrObject *descr = (PyMethodDescrObject *)h->target;
     int is_class_method = Py_TYPE(descr) == &PyClassMethodDescr_Type, i;
@@ -1008,8 +960,7 @@ redirect_method(Handle *h)
 }
 
 /* Can a bound method over `def` come from this descriptor, as it is now or was before? */
-static int
-defined_by(PyMethodDescrObject *descr, PyMethodDef *def)
+static int defined_by(PyMethodDescrObject *descr, PyMethodDef *def)
 {
     for (int i = 0; i < nmethods; i++) {
         if (methods[i].descr == descr && (def == methods[i].native_def || def == &methods[i].def)) {
@@ -1020,8 +971,7 @@ defined_by(PyMethodDescrObject *descr, PyMethodDef *def)
 }
 
 /* What stands behind an object that attribute access has made or wrapped; a new reference. */
-static PyObject *
-resolve_target(PyObject *target)
+static PyObject *resolve_target(PyObject *target)
 {
     if (Py_TYPE(target) == &PyStaticMethod_Type) {
         return PyObject_GetAttrString(target, "__func__");
@@ -1052,8 +1002,7 @@ resolve_target(PyObject *target)
     return Py_NewRef(target);
 }
 
-static PyObject *
-redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"target", "positions", "keywords", "shim", "if_keyword", NULL};
     PyObject *target, *positions = NULL, *keywords = NULL, *shim = NULL, *if_keyword = NULL, *result = NULL;
@@ -1078,8 +1027,7 @@ redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     return result;
 }
 
-static PyObject *
-redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"descr", "other", "shim", NULL};
     PyObject *descr, *other = Py_None, *shim = NULL;
@@ -1124,8 +1072,7 @@ redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 }
 
 /* `type` and all its subclasses, appended to list. */
-static int
-collect_types(PyTypeObject *type, PyObject *list)
+static int collect_types(PyTypeObject *type, PyObject *list)
 {
     if (PyList_Append(list, (PyObject *)type) < 0) {
         return -1;
@@ -1140,8 +1087,7 @@ collect_types(PyTypeObject *type, PyObject *list)
 }
 
 /* Write the slot at `offset` of every type that holds `from`. The list comes first: from there on nothing can fail. */
-static int
-swap_slot(PyTypeObject *type, size_t offset, void *from, void *to)
+static int swap_slot(PyTypeObject *type, size_t offset, void *from, void *to)
 {
     PyObject *list = PyList_New(0);
     if (list == NULL || collect_types(type, list) < 0) {
@@ -1159,18 +1105,12 @@ swap_slot(PyTypeObject *type, size_t offset, void *from, void *to)
 }
 
 /* A type's own vectorcall would pass by tp_new and tp_init: it rests while either is redirected. */
-static void
-update_vectorcall(TypeEntry *e)
+static void update_vectorcall(TypeEntry *e)
 {
-    int fast = e->new_handle != NULL && e->new_handle->cache != NULL && e->init_handle == NULL &&
-               Py_TYPE(e->type) == &PyType_Type;
-    e->type->tp_vectorcall = e->new_handle == NULL && e->init_handle == NULL ? e->native_vectorcall
-                             : fast                                          ? type_vectorcall
-                                                                             : NULL;
+    e->type->tp_vectorcall = e->new_handle == NULL && e->init_handle == NULL ? e->native_vectorcall : NULL;
 }
 
-static int
-check_cache(PyTypeObject *type, PyObject *cache)
+static int check_cache(PyTypeObject *type, PyObject *cache)
 {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
@@ -1193,8 +1133,7 @@ check_cache(PyTypeObject *type, PyObject *cache)
     return 0;
 }
 
-static PyObject *
-redirect_type(enum kind kind, PyObject *args, PyObject *kwargs)
+static PyObject *redirect_type(enum kind kind, PyObject *args, PyObject *kwargs)
 {
     static char *names_new[] = {"tp", "positions", "keywords", "cache", "shim", NULL};
     static char *names_init[] = {"tp", "positions", "keywords", "shim", NULL};
@@ -1275,21 +1214,18 @@ redirect_type(enum kind kind, PyObject *args, PyObject *kwargs)
     return activate(h);
 }
 
-static PyObject *
-redirect_new(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *redirect_new(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     return redirect_type(NEW, args, kwargs);
 }
 
-static PyObject *
-redirect_init(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
+static PyObject *redirect_init(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     return redirect_type(INIT, args, kwargs);
 }
 
 /* 0 when the place is as before the detour, -1 with an exception set and nothing changed */
-static int
-undo(Handle *h)
+static int undo(Handle *h)
 {
     int ours = 0;
     switch (h->kind) {
@@ -1349,8 +1285,7 @@ undo(Handle *h)
     return 0;
 }
 
-static PyObject *
-handle_restore(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *handle_restore(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     Handle *h = (Handle *)self;
     if (h->active) {
@@ -1363,35 +1298,30 @@ handle_restore(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *
-handle_active(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *handle_active(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(((Handle *)self)->active);
 }
 
-static PyObject *
-handle_target(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *handle_target(PyObject *self, void *Py_UNUSED(closure))
 {
     PyObject *target = ((Handle *)self)->target;
     return Py_NewRef(target == NULL ? Py_None : target); /* NULL: being collected */
 }
 
-static PyObject *
-handle_kind(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *handle_kind(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyUnicode_FromString(kind_names[((Handle *)self)->kind]);
 }
 
-static PyObject *
-handle_repr(PyObject *self)
+static PyObject *handle_repr(PyObject *self)
 {
     Handle *h = (Handle *)self;
     return PyUnicode_FromFormat("<%s detour (%s) of %R>", h->active ? "active" : "restored", kind_names[h->kind],
                                 h->target);
 }
 
-static int
-handle_traverse(PyObject *self, visitproc visit, void *arg)
+static int handle_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Handle *h = (Handle *)self;
     Py_VISIT(Py_TYPE(self));
@@ -1403,8 +1333,7 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int
-handle_clear(PyObject *self) /* only ever for restored ones: an active one is held by its place */
+static int handle_clear(PyObject *self) /* only ever for restored ones: an active one is held by its place */
 {
     Handle *h = (Handle *)self;
     Py_CLEAR(h->target);
@@ -1419,8 +1348,7 @@ handle_clear(PyObject *self) /* only ever for restored ones: an active one is he
     return 0;
 }
 
-static void
-handle_dealloc(PyObject *self)
+static void handle_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
@@ -1458,27 +1386,23 @@ static PyType_Spec handle_spec = {"torchada._detour.Handle", sizeof(Handle), 0,
 /* ---- module ------------------------------------------------------------------------------------------------- */
 
 /* Throw-away callables and types for self_check(): each gives its argument back. */
-static PyObject *
-probe_varargs(PyObject *Py_UNUSED(self), PyObject *args, PyObject *Py_UNUSED(kwargs))
+static PyObject *probe_varargs(PyObject *Py_UNUSED(self), PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     return Py_NewRef(PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None);
 }
 
-static PyObject *
-probe_fastcall(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *probe_fastcall(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     return Py_NewRef(nargs ? args[0] : Py_None);
 }
 
-static PyObject *
-probe_fastcall_keywords(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs,
+static PyObject *probe_fastcall_keywords(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs,
                         PyObject *Py_UNUSED(kwnames))
 {
     return Py_NewRef(nargs ? args[0] : Py_None);
 }
 
-static PyObject *
-probe_o(PyObject *Py_UNUSED(self), PyObject *arg)
+static PyObject *probe_o(PyObject *Py_UNUSED(self), PyObject *arg)
 {
     return Py_NewRef(arg);
 }
@@ -1495,8 +1419,7 @@ typedef struct {
     PyObject *made, *initialised;
 } Probe;
 
-static PyObject *
-probe_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+static PyObject *probe_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     Probe *p = (Probe *)type->tp_alloc(type, 0);
     if (p != NULL) {
@@ -1505,15 +1428,13 @@ probe_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     return (PyObject *)p;
 }
 
-static int
-probe_init(PyObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
+static int probe_init(PyObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     Py_XSETREF(((Probe *)self)->initialised, probe_varargs(NULL, args, NULL));
     return 0;
 }
 
-static void
-probe_dealloc(PyObject *self)
+static void probe_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     Py_XDECREF(((Probe *)self)->made);
@@ -1522,8 +1443,7 @@ probe_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *
-probe_get(PyObject *self, void *closure)
+static PyObject *probe_get(PyObject *self, void *closure)
 {
     PyObject *value = closure == NULL ? ((Probe *)self)->made : ((Probe *)self)->initialised;
     return Py_NewRef(value == NULL ? Py_None : value);
@@ -1601,8 +1521,7 @@ static const char proof[] =
 
 static PyObject *self_check_result; /* a dict, once the proof has run */
 
-static PyObject *
-prove_all(PyObject *module)
+static PyObject *prove_all(PyObject *module)
 {
     PyObject *result = NULL, *functions = PyList_New(0), *names = PyList_New(0), *type = PyType_FromSpec(&probe_spec);
     PyObject *globals = PyDict_Copy(PyModule_GetDict(module)), *ran = NULL;
@@ -1636,8 +1555,7 @@ done:
     return result;
 }
 
-static PyObject *
-self_check(PyObject *module, PyObject *Py_UNUSED(ignored))
+static PyObject *self_check(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     if (unsupported() != NULL) {
         const char *r = unsupported();
@@ -1681,8 +1599,7 @@ static PyMethodDef module_methods[] = {
      "reason why not."},
     {NULL, NULL, 0, NULL}};
 
-static int
-module_exec(PyObject *module)
+static int module_exec(PyObject *module)
 {
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError, "torchada._detour does not support sub-interpreters: what it redirects "
