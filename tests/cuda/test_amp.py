@@ -125,25 +125,25 @@ def test_classes_can_be_subclassed():
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(
-    "forward,backward",
+    "fwd,bwd",
     [
         (torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd),
         (torch.amp.custom_fwd(device_type="cuda"), torch.amp.custom_bwd(device_type="cuda")),
     ],
 )
-def test_custom_functions(forward, backward):
+def test_custom_functions(fwd, bwd):
     seen = {}
 
     class Product(torch.autograd.Function):
         @staticmethod
-        @forward
+        @fwd
         def forward(ctx, a, b):
             ctx.save_for_backward(a, b)
             seen["forward"] = torch.is_autocast_enabled("cuda")
             return a @ b
 
         @staticmethod
-        @backward
+        @bwd
         def backward(ctx, grad):
             a, b = ctx.saved_tensors
             seen["backward"] = torch.is_autocast_enabled("cuda")

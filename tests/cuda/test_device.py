@@ -263,6 +263,28 @@ def test_a_failing_queued_call_is_named(run_python):
     assert done.stdout.split() == ["True", "True"]
 
 
+def test_a_child_forked_after_initialisation_is_told(run_python):
+    done = run_python(
+        """
+        import os, sys
+        import torchada, torch
+        torch.cuda.init()
+        assert not torch.cuda._is_in_bad_fork()
+        sys.stdout.flush()
+        if os.fork() == 0:
+            print(torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized())
+            try:
+                torch.cuda.current_device()
+            except RuntimeError as error:
+                print("'spawn' start method" in str(error))
+            sys.stdout.flush()
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert done.stdout.split() == ["True", "False", "True"]
+
+
 def test_error_classes():
     assert torch.cuda.OutOfMemoryError is torch.OutOfMemoryError
     assert torch.cuda.CudaError is torch_musa.MusaError

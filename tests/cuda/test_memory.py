@@ -175,22 +175,30 @@ def test_memory_snapshot():
     del x
 
 
-def test_memory_history(tmp_path):
+def test_memory_history(tmp_path, monkeypatch):
+    """The arguments reach torch_musa's bindings; what these lack is refused, not dropped."""
+    calls = []
+    monkeypatch.setattr(torch_musa._MUSAC, "_musa_record_memory_history", lambda *args: calls.append(args))
+    monkeypatch.setattr(torch_musa._MUSAC, "_musa_record_memory_history_legacy", lambda *args: calls.append(args))
     torch.cuda.memory._record_memory_history(max_entries=100)
-    torch.cuda.memory._record_memory_history("all", stacks="python", clear_history=False)
-    x = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.memory._record_memory_history("state", stacks="python", clear_history=False)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=10)
+    torch.cuda.memory._record_memory_history(False)
+    assert [call[0] for call in calls] == ["all", "state", None, True, False]
+    assert calls[0][3] == 100 and calls[1][2] == "python" and calls[3][2] == 10
+    for keywords in ({"clear_history": True}, {"skip_actions": ["alloc"]}):
+        with pytest.raises(torchada.NotOnMusa, match=next(iter(keywords))):
+            torch.cuda.memory._record_memory_history(**keywords)
+    with pytest.raises(TypeError):
+        torch.cuda.memory._record_memory_history(nonsense=True)
+    assert len(calls) == 5
     file = tmp_path / "snapshot.pickle"
     torch.cuda.memory._dump_snapshot(str(file))
     assert "segments" in pickle.loads(file.read_bytes())
     assert "segments" in torch.cuda.memory._snapshot("cuda:0")
-    torch.cuda.memory._record_memory_history(enabled=None)
-    torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=10)
-    torch.cuda.memory._record_memory_history(False)
-    with pytest.raises(torchada.NotOnMusa, match="clear_history"):
-        torch.cuda.memory._record_memory_history(clear_history=True)
-    with pytest.raises(TypeError):
-        torch.cuda.memory._record_memory_history(nonsense=True)
-    del x
+    with pytest.raises(torchada.NotOnMusa, match="augment_with_fx_traces"):
+        torch.cuda.memory._snapshot(augment_with_fx_traces=True)
 
 
 def test_memory_metadata():

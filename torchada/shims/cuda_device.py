@@ -211,8 +211,25 @@ def answer_true(original: Callable[..., bool], *args: Any, **kwargs: Any) -> boo
     return True
 
 
-def native_device_count() -> Undo:
-    """``torch._C._cuda_getDeviceCount``: what torch and others look for to know a build with CUDA."""
+def native_bindings() -> Undo:
+    """Bindings that torch and others take for the sign of a CUDA build, and import where they have seen it."""
     from .cuda_members import put
 
-    return put(torch._C, "_cuda_getDeviceCount", torch_musa._MUSAC._musa_getDeviceCount)
+    backend = torch_musa._MUSAC
+    bindings = {
+        "_cuda_getDeviceCount": backend._musa_getDeviceCount,
+        "_cuda_getCurrentRawStream": backend._musa_getCurrentRawStream,
+        "_cuda_CUDAAllocator_AllocatorState": backend._musa_MUSAAllocator_AllocatorState,
+        "_set_cached_tensors_enabled": _set_cached_tensors_enabled,
+    }
+    undos = [put(torch._C, name, value) for name, value in bindings.items()]
+
+    def undo() -> None:
+        for one in undos:
+            one()
+
+    return undo
+
+
+def _set_cached_tensors_enabled(enabled: bool) -> None:
+    raise NotOnMusa("torch._C._set_cached_tensors_enabled", "torch_musa does not bind it (CUDA graph trees need it).")

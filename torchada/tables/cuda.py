@@ -50,9 +50,9 @@ AVAILABILITY = (
     ),
     Rule(
         "torch._C:_cuda_getDeviceCount",
-        Install("cuda_device:native_device_count"),
+        Install("cuda_device:native_bindings"),
         when=_FORCED,
-        why="torch and others take this binding for the sign of a CUDA build",
+        why="torch and others take this binding for the sign of a CUDA build, and then import further ones",
         test=f"{_POLICY}::test_forced_availability_is_coherent",
     ),
     *each(
