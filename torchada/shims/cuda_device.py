@@ -12,6 +12,7 @@ import torch
 import torch_musa
 
 from ..errors import NotOnMusa, TorchadaWarning
+from .cuda_members import put
 
 Undo = Callable[[], None]
 
@@ -211,25 +212,17 @@ def answer_true(original: Callable[..., bool], *args: Any, **kwargs: Any) -> boo
     return True
 
 
-def native_bindings() -> Undo:
-    """Bindings that torch and others take for the sign of a CUDA build, and import where they have seen it."""
-    from .cuda_members import put
-
-    backend = torch_musa._MUSAC
-    bindings = {
-        "_cuda_getDeviceCount": backend._musa_getDeviceCount,
-        "_cuda_getCurrentRawStream": backend._musa_getCurrentRawStream,
-        "_cuda_CUDAAllocator_AllocatorState": backend._musa_MUSAAllocator_AllocatorState,
-        "_set_cached_tensors_enabled": _set_cached_tensors_enabled,
-    }
-    undos = [put(torch._C, name, value) for name, value in bindings.items()]
-
-    def undo() -> None:
-        for one in undos:
-            one()
-
-    return undo
+def _binding(name: str, value: Any) -> Undo:
+    return put(torch._C, name, value)
 
 
-def _set_cached_tensors_enabled(enabled: bool) -> None:
-    raise NotOnMusa("torch._C._set_cached_tensors_enabled", "torch_musa does not bind it (CUDA graph trees need it).")
+def device_count_binding() -> Undo:
+    return _binding("_cuda_getDeviceCount", torch_musa._MUSAC._musa_getDeviceCount)
+
+
+def raw_stream_binding() -> Undo:
+    return _binding("_cuda_getCurrentRawStream", torch_musa._MUSAC._musa_getCurrentRawStream)
+
+
+def allocator_state_binding() -> Undo:
+    return _binding("_cuda_CUDAAllocator_AllocatorState", torch_musa._MUSAC._musa_MUSAAllocator_AllocatorState)
