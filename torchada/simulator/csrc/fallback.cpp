@@ -4,6 +4,7 @@
 #include "generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/enum_tag.h>
@@ -55,6 +56,14 @@ at::Tensor strided(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKe
   return result;
 }
 
+// A nested tensor is one buffer and the sizes of its parts, which live on the CPU on every device.
+at::Tensor nested(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
+  auto* from = static_cast<at::native::NestedTensorImpl*>(like.unsafeGetTensorImpl());
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(key), like.dtype(), from->get_nested_sizes(),
+      from->get_nested_strides(), from->get_storage_offsets());
+}
+
 } // namespace
 
 CpuScope::CpuScope(c10::Device device) : no_autocast_(c10::autocast_dispatch_keyset), route_(device.index()) {}
@@ -81,7 +90,9 @@ at::Tensor CpuCall::alias(const at::Tensor& tensor) {
     if (pair.device.is_same(tensor)) return pair.cpu;
   }
   at::Tensor cpu;
-  if (tensor.layout() == c10::kStrided) {
+  if (tensor.is_nested()) {
+    cpu = nested(alias_storage(tensor.storage()), c10::DispatchKey::NestedTensorCPU, tensor);
+  } else if (tensor.layout() == c10::kStrided) {
     cpu = strided(alias_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
   } else if (tensor.layout() == c10::kSparse) {
     auto* from = sparse_impl(tensor);
@@ -134,6 +145,9 @@ c10::intrusive_ptr<c10::StorageImpl> CpuCall::device_storage(const c10::Storage&
 }
 
 at::Tensor CpuCall::wrap(const at::Tensor& tensor) {
+  if (tensor.is_nested()) {
+    return nested(device_storage(tensor.storage()), c10::DispatchKey::NestedTensorPrivateUse1, tensor);
+  }
   if (tensor.layout() == c10::kStrided) {
     return strided(device_storage(tensor.storage()), c10::DispatchKey::PrivateUse1, tensor);
   }
@@ -176,7 +190,7 @@ void CpuCall::finish() {
         to->set_indices_and_values_unsafe(indices, values);
       }
       to->set_coalesced(from->coalesced());
-    } else if (device.layout() == c10::kStrided) {
+    } else if (device.layout() == c10::kStrided && !device.is_nested()) {
       auto* impl = device.unsafeGetTensorImpl();
       if (cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
           cpu.storage_offset() != device.storage_offset()) {
@@ -426,6 +440,28 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
   }
 }
 
+void register_layout_kernels() {
+  // PyTorch gives many operators one general kernel and special ones for sparse and nested CPU tensors. The
+  // general one would win over a fallback, so the fallback is registered by name where the CPU has a
+  // special one.
+  static std::vector<torch::Library>* libraries = nullptr; // registrations end with the library object
+  if (libraries) return;
+  libraries = new std::vector<torch::Library>();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (auto [cpu, musa] : {std::pair{c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1},
+                           {c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1},
+                           {c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1}}) {
+    libraries->emplace_back(torch::Library::IMPL, "aten", musa, __FILE__, __LINE__);
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      if (name.name.rfind("aten::", 0) != 0) continue;
+      auto op = dispatcher.findSchema(name);
+      if (!op || !op->hasKernelForDispatchKey(cpu) || op->hasKernelForDispatchKey(musa)) continue;
+      std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+      libraries->back().impl(local.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+  }
+}
+
 } // namespace sim
 
 namespace {
@@ -438,5 +474,6 @@ namespace {
 SIM_FALLBACK(PrivateUse1)
 SIM_FALLBACK(SparsePrivateUse1)
 SIM_FALLBACK(SparseCsrPrivateUse1)
+SIM_FALLBACK(NestedTensorPrivateUse1)
 
 } // namespace

@@ -10,6 +10,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/set_native.h>
@@ -269,7 +270,35 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   return {call.to_device(input), call.to_device(hidden), call.to_device(grad_hx), call.to_device(input_bias), call.to_device(hidden_bias)};
 }
 
+// Matrix products of half tensors with a float result, which PyTorch has for CUDA only.
+Tensor mm_dtype(const Tensor& a, const Tensor& b, c10::ScalarType dtype) {
+  return a.to(dtype).mm(b.to(dtype));
+}
+Tensor bmm_dtype(const Tensor& a, const Tensor& b, c10::ScalarType dtype) {
+  return a.to(dtype).bmm(b.to(dtype));
+}
+Tensor addmm_dtype(const Tensor& self, const Tensor& a, const Tensor& b, c10::ScalarType dtype,
+                   const c10::Scalar& beta, const c10::Scalar& alpha) {
+  return self.to(dtype).addmm(a.to(dtype), b.to(dtype), beta, alpha);
+}
+Tensor baddbmm_dtype(const Tensor& self, const Tensor& a, const Tensor& b, c10::ScalarType dtype,
+                     const c10::Scalar& beta, const c10::Scalar& alpha) {
+  return self.to(dtype).baddbmm(a.to(dtype), b.to(dtype), beta, alpha);
+}
+
 } // namespace
+
+// A device thread of autograd may still hold Python objects of the last backward pass when that pass is
+// reported as done. If the interpreter ends just then, the thread takes the GIL of a dead interpreter and
+// the process aborts. A device thread works in order, so one more pass without Python objects is a barrier.
+void drain_autograd() {
+  if (!autograd_threads_started() || in_bad_fork()) return;
+  for (int i = 0; i < device_count(); ++i) {
+    Tensor x = at::ones({1}, at::TensorOptions().device(c10::Device(kMusa, c10::DeviceIndex(i)))).requires_grad_(true);
+    x.mul(2).sum().backward();
+  }
+}
+
 } // namespace sim
 
 namespace {
@@ -292,6 +321,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", TORCH_FN(sim::local_scalar_dense));
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution_backward>());
+  m.impl("mm.dtype", TORCH_FN(sim::mm_dtype));
+  m.impl("bmm.dtype", TORCH_FN(sim::bmm_dtype));
+  m.impl("addmm.dtype", TORCH_FN(sim::addmm_dtype));
+  m.impl("baddbmm.dtype", TORCH_FN(sim::baddbmm_dtype));
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(sim::lstm_cell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(sim::lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(sim::gru_cell));

@@ -544,6 +544,22 @@ PyObject* sim_reset_counters(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* drain(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    without_gil([] { drain_autograd(); });
+    Py_RETURN_NONE;
+  });
+}
+PyMethodDef drain_def = {"_sim_drain_autograd", drain, METH_NOARGS, nullptr};
+
+bool drain_at_exit() {
+  Ref registry(import_attribute("atexit", "register"));
+  Ref function(PyCFunction_New(&drain_def, nullptr));
+  if (!registry || !function) return false;
+  Ref result(PyObject_CallFunctionObjArgs(registry.object, function.object, nullptr));
+  return bool(result);
+}
+
 // ---- names for later ---------------------------------------------------------------------------------------
 
 #define SIM_NOT_YET(function, what)                             \
@@ -733,8 +749,9 @@ PyMODINIT_FUNC PyInit__MUSAC() {
   return sim::guarded([]() -> PyObject* {
     sim::config(); // a bad setting is an error here and not at the first tensor
     sim::register_hooks();
+    sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::drain_at_exit() ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }

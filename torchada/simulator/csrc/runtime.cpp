@@ -19,6 +19,7 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <type_traits>
 
 #include "generator.h"
@@ -335,6 +336,23 @@ Counters& counters() {
   return instance;
 }
 
+namespace {
+const std::thread::id main_thread = std::this_thread::get_id();
+std::atomic<bool> other_threads{false};
+
+// PyTorch's autograd gives every device a thread, which sets its device when it starts.
+void note_thread() noexcept {
+  thread_local bool seen = false;
+  if (seen) return;
+  seen = true;
+  if (std::this_thread::get_id() != main_thread) other_threads = true;
+}
+} // namespace
+
+bool autograd_threads_started() {
+  return other_threads.load();
+}
+
 // ---- device guard and events -------------------------------------------------------------------------
 
 namespace {
@@ -353,7 +371,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return {kMusa, c10::DeviceIndex(current)}; }
   void setDevice(c10::Device device) const override { set_device(device.index()); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    current = device.index();
+    note_thread();
+  }
   c10::DeviceIndex deviceCount() const noexcept override {
     try {
       return c10::DeviceIndex(device_count());

@@ -75,6 +75,9 @@ struct DeviceScope {
 
 bool in_bad_fork();
 void mark_initialized(); // from here on a forked child is a bad fork
+bool autograd_threads_started();
+void register_layout_kernels(); // fallback.cpp
+void drain_autograd(); // kernels.cpp: returns when autograd's device threads have dropped what they held
 [[noreturn]] void throw_musa_error(int code, const std::string& what);
 void check_not_bad_fork();
 void register_hooks();
