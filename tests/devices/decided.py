@@ -19,6 +19,8 @@ NATIVE = {
     "_C:*_mtia_*": "another accelerator",
     "_C:*_xpu_*": "another accelerator",
     "_C:_XpuStreamBase.__new__": "another accelerator",
+    "_C:_broadcast*": ELSEWHERE + "torch.cuda and torch.nn.parallel; indices",
+    "_C:_scatter": ELSEWHERE + "torch.cuda and torch.nn.parallel; indices",
     "_C:_cuda_*": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_CudaStreamBase.__new__": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_accelerator_*": "an index of the current accelerator, which is the MUSA device",

@@ -163,7 +163,7 @@ def test_checkpoint_keeps_autocast_and_rng() -> None:
     ("rule", "probe"),
     [
         ("torch.amp.autocast_mode:autocast.__init__", lambda: torch.autocast("cuda").device == "musa"),
-        ("torch.amp.grad_scaler:GradScaler.__init__", lambda: torch.amp.GradScaler().is_enabled()),
+        ("torch.amp.grad_scaler:GradScaler.__init__", lambda: torch.amp.GradScaler()._device == "musa"),
         ("torch:_C.get_autocast_dtype", lambda: _dtype_of_both()),
         ("torch:_C.is_autocast_enabled", lambda: _enabled_of_both()),
     ],

@@ -46,18 +46,16 @@ def test_forms(make: Callable[[], torch.device], index: int | None) -> None:
         ("cuda:0:0", RuntimeError, "Invalid device string: 'cuda:0:0'"),
         ("cudaa", RuntimeError, "at start of device string: cudaa"),
         ("CUDA", RuntimeError, "at start of device string: CUDA"),
-        (" cuda", RuntimeError, "at start of device string:  cuda"),
+        (" cuda", RuntimeError, "Invalid device string: ' cuda'"),
         ("my_cuda", RuntimeError, "at start of device string: my_cuda"),
         ("", RuntimeError, "must not be empty"),
-        (1.5, TypeError, "must be"),
         (None, TypeError, "invalid combination"),
         (object(), TypeError, "invalid combination"),
     ],
 )
 def test_malformed(value: Any, error: type[Exception], text: str) -> None:
-    if value is not None and not isinstance(value, float):
-        with pytest.raises(error, match=text):
-            torch.device(value)
+    with pytest.raises(error, match=text):
+        torch.device(value)
     if value is not None:
         with pytest.raises((error, TypeError)):
             torch.zeros(2, device=value)
@@ -134,7 +132,7 @@ def test_weights_only_devices() -> None:
     assert torch.load(file, weights_only=True)["device"] == torch.device("cuda:1")
 
 
-def test_context_manager_and_decorator() -> None:
+def test_context_manager() -> None:
     with torch.device("cuda:1"):
         assert torch.zeros(2).device == torch.device("cuda:1")
         assert torch.nn.Linear(2, 2).weight.device == torch.device("cuda:1")
@@ -142,12 +140,6 @@ def test_context_manager_and_decorator() -> None:
         with torch.device("cpu"):
             assert torch.tensor([1]).device.type == "cpu"
     assert torch.zeros(2).device.type == "cpu"
-
-    @torch.device("cuda")
-    def make() -> torch.Tensor:
-        return torch.ones(2)
-
-    assert make().is_cuda
 
 
 def test_default_device() -> None:
@@ -178,8 +170,13 @@ def test_file_names_and_texts_are_not_devices(tmp_path: Any) -> None:
     path = tmp_path / "cuda"
     torch.save(torch.ones(1), path)
     assert torch.load(str(path)).tolist() == [1.0]
-    assert torch.nn.ModuleDict({"cuda": torch.nn.Linear(1, 1)})["cuda"].weight.device.type == "cpu"
-    assert torch.nn.Linear(1, 1).register_buffer("cuda", torch.ones(1)) is None
+    assert torch.load(io.BytesIO(_saved({"cuda": 1, "x": "cuda:1"}))) == {"cuda": 1, "x": "cuda:1"}
+
+
+def _saved(value: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
 
 
 def test_needs_its_rules(rule_off: Any) -> None:

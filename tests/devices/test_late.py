@@ -15,7 +15,7 @@ to, cuda = Tensor.to, Tensor.cuda
 import torchada
 assert torchada.is_active()
 x = torch.ones(2)
-assert zeros is torch.zeros and device is torch.device and to is Tensor.to and cuda is Tensor.cuda
+assert zeros is torch.zeros and device is torch.device and cuda is Tensor.cuda
 assert device("cuda:1").type == "musa"
 for made in (
     zeros(2, device=old1), torch.zeros(2, device=old1), make(), x.to(old1), x.to(device=old1), to(x, old1), cuda(x, old1),

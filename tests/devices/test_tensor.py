@@ -109,7 +109,7 @@ def test_is_cuda_leaves_the_last_word_to_an_override() -> None:
     class Sub(torch.Tensor):
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is torch.Tensor.is_cuda.__get__:
+            if func == torch.Tensor.is_cuda.__get__:
                 return "mine"
             return super().__torch_function__(func, types, args, kwargs or {})
 
@@ -339,7 +339,7 @@ def test_packed_sequence() -> None:
         ("torch:_C.TensorBase.new_zeros", lambda: torch.ones(1).new_zeros(1, device="cuda").is_cuda),
         ("torch:FloatTensor.__class__.__instancecheck__", lambda: isinstance(torch.ones(1).cuda(), torch.cuda.FloatTensor)),
         ("torch:_tensor_classes", lambda: torch.cuda.FloatTensor(1).is_cuda),
-        ("torch:_C._nn._parse_to", lambda: nn.Linear(1, 1).to("cuda").weight.is_cuda),
+        ("torch:_C._nn._parse_to", lambda: torch._C._nn._parse_to("cuda")[0].type == "musa"),
         (
             "torch:Tensor.__cuda_array_interface__",
             lambda: not hasattr(torch.ones(1, device="cuda"), "__cuda_array_interface__"),
@@ -348,7 +348,7 @@ def test_packed_sequence() -> None:
 )
 def test_needs_its_rule(rule_off: Any, rule: str, probe: Any) -> None:
     assert probe()
-    with rule_off(rule):
+    with rule_off("torch.library:Library"), rule_off(rule):  # the safety net would catch some of them
         try:
             works = probe()
         except Exception:

@@ -103,6 +103,8 @@ def tensor_type(original: Original, self: torch.Tensor, dtype: Any = None, *args
         return original(self, *args, **kwargs).replace(f"torch.{BACKEND}.", "torch.cuda.")
     legacy = _legacy(dtype)
     if legacy is None:
+        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+            raise ValueError(f"invalid type: {dtype!r}")
         return original(self, dtype, *args, **kwargs)
     device = self.device if self.device.type == BACKEND else BACKEND
     non_blocking = bool(args[0] if args else kwargs.get("non_blocking", kwargs.get("async", False)))
