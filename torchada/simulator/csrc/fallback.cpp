@@ -110,6 +110,8 @@ at::Tensor CpuCall::alias(const at::Tensor& tensor) {
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "the simulated device does not compute with tensors of layout ", tensor.layout());
   }
+  // Some kernels save more for the backward pass when an argument requires grad; autograd itself is off here.
+  if (tensor.requires_grad()) cpu.unsafeGetTensorImpl()->set_requires_grad(true);
   tensors_.push_back({tensor, cpu});
   return cpu;
 }
