@@ -17,6 +17,7 @@ from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Le
 from .platform import Platform, detect_platform, env_flag, simulated
 from .redirect import apply_patch, self_check
 from .rules import Facts, Rule, Table, load_table
+from .startup import place
 from .virtual import Virtual, load_shim
 
 OFF, DORMANT, ARMED = "off", "dormant", "armed"
@@ -67,7 +68,7 @@ class Engine:
             kinds |= dict.fromkeys(self.table.mirrors, MIRRORED) | dict.fromkeys(ROOTS, WATCHED)
             self.ledger = Ledger()
             self.finder = Finder(self, kinds)
-            sys.meta_path.insert(0, self.finder)
+            place(self.finder)
             self.state = DORMANT
         self.late = self._done("torch")
         if "torch" in sys.modules:

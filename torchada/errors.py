@@ -48,9 +48,9 @@ class NotOnMusa(TorchadaError, NotImplementedError, AttributeError):
 
 
 def tell(text: str) -> None:
-    """Warn of something that happened while a module was being imported: ``-W error`` must not turn it into a failed
-    import, so there it goes to stderr."""
+    """Warn of something that happened while a module was being imported, where no line of the user's is to blame.
+    ``-W error`` must not turn it into a failed import, so there it goes to stderr."""
     try:
-        warnings.warn(text, TorchadaWarning, stacklevel=3)
+        warnings.warn_explicit(text, TorchadaWarning, "torchada", 1)
     except TorchadaWarning:
         sys.stderr.write(f"torchada: {text}\n")

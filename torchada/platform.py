@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+from . import startup
 from .errors import ConfigError
 from .rules import FALSE_WORDS, TRUE_WORDS
 
@@ -36,7 +37,7 @@ def env_flag(name: str, default: bool = False) -> bool:
 
 def find_module(name: str) -> ModuleSpec | None:
     """The spec the finders on sys.meta_path give for a top-level module, which is not imported by this."""
-    for finder in list(sys.meta_path):
+    for finder in [finder for finder in sys.meta_path if finder is not startup.SENTINEL]:
         find = getattr(finder, "find_spec", None)
         spec: ModuleSpec | None = find(name, None, None) if find else None
         if spec is not None:

@@ -46,10 +46,16 @@ def start(via):
         import atexit
 
         atexit.register(summarise)
-    if "torch" in sys.modules or "torch_musa" in sys.modules:
+    if not sys.modules.keys().isdisjoint(("torch", "torch_musa", "torchada.engine")):
         engage(raising=True)
-    elif SENTINEL not in sys.meta_path and "torchada.engine" not in sys.modules:
-        sys.meta_path.insert(0, SENTINEL)
+    elif SENTINEL not in sys.meta_path:
+        place(SENTINEL)
+
+
+def place(finder):
+    """Put a finder right before the interpreter's own, so that finders which wrap what they find see our modules."""
+    standard = (at for at, other in enumerate(sys.meta_path) if getattr(other, "__module__", "") == "_frozen_importlib")
+    sys.meta_path.insert(next(standard, 0), finder)
 
 
 def via(name="start"):

@@ -1,5 +1,7 @@
 """Where there is nothing to do torchada leaves no trace (design, invariant 1)."""
 
+import re
+
 import pytest
 
 TRACE = """
@@ -27,7 +29,7 @@ CASES = {
 def test_inert(run_python, env):
     plain = run_python(TRACE, env=env | {"PYTHONPATH": None})
     ours = run_python("import torchada\n" + TRACE, env=env)
-    assert ours.stdout.replace("0x", "") == plain.stdout.replace("0x", "")
+    assert re.sub(r"0x[0-9a-f]+", "0x", ours.stdout) == re.sub(r"0x[0-9a-f]+", "0x", plain.stdout)
     assert "torchada" not in ours.stderr
 
 

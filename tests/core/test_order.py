@@ -64,7 +64,7 @@ def test_torchada_first(run_python, first):
 
 
 @pytest.mark.parametrize(
-    ("first", "dynamo"), itertools.product(["torch", "torch_musa"], [False, True]), ids=lambda value: str(value)
+    ("first", "dynamo"), list(itertools.product(["torch", "torch_musa"], [False, True])), ids=lambda value: str(value)
 )
 def test_torch_first(run_python, first, dynamo):
     code = f"{SIMULATOR}\nimport {first}\n{'import torch._dynamo' if dynamo else ''}\n{LATE}\n{PROBE}"

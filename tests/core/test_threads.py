@@ -58,16 +58,16 @@ def test_no_lock_is_held_while_calling_out(run_python):
     """A module imported by another thread while torch is being imported must not dead-lock."""
     run_python(
         """
-        import sys, threading, importlib.abc, torchada
-        class Slow(importlib.abc.MetaPathFinder):
-            def find_spec(self, name, path, target=None):
-                if name == "torch.cuda.memory":
-                    other = threading.Thread(target=lambda: __import__("decimal"))
-                    other.start()
-                    other.join(20)
-                    assert not other.is_alive(), "dead-lock"
-        sys.meta_path.insert(0, Slow())
+        import sys, threading, torchada, wrapt
+        joined = []
+        def hook(module):
+            other = threading.Thread(target=lambda: (__import__("decimal"), getattr(sys.modules["torch.cuda"], "Stream")))
+            other.start()
+            other.join(20)
+            joined.append(not other.is_alive())
+        wrapt.register_post_import_hook(hook, "torch.cuda.memory")
         import torch
+        assert joined == [True], "dead-lock"
         assert str(torch.zeros(1, device="cuda").device) == "musa:0"
         """
     )
