@@ -470,7 +470,7 @@ using AllocatorBase = c10::Allocator;
 
 struct MusaAllocator final : AllocatorBase {
   c10::DataPtr allocate(size_t bytes) override {
-    if (device_count() == 0) throw_musa_error(100, "no MUSA-capable device is detected");
+    lazy_init();
     return allocate_on(current_device(), bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_device; }

@@ -4,8 +4,10 @@
 #include "generator.h"
 
 #include <c10/core/StorageImpl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/Stream.h>
+#include <torch/csrc/utils/device_lazy_init.h>
 
 #include <chrono>
 #include <cstring>
@@ -44,6 +46,10 @@ bool set_accelerator_error(const std::exception& error) {
 } // namespace
 
 void set_python_error(const std::exception& error) {
+  if (auto* raised = dynamic_cast<const python_error*>(&error)) {
+    const_cast<python_error*>(raised)->restore(); // what Python code we called raised
+    return;
+  }
   if (PyErr_Occurred()) return;
   if (set_accelerator_error<c10::AcceleratorError>(error)) return;
   PyObject* type = PyExc_RuntimeError;
@@ -73,6 +79,29 @@ PyObject* import_attribute(const char* module, const char* name) {
 PyObject* not_yet(const char* what) {
   PyErr_Format(PyExc_NotImplementedError, "the simulated device does not do %s yet", what);
   return nullptr;
+}
+
+void lazy_init_slow() {
+  PyGILState_STATE state = PyGILState_Ensure();
+  bool raised = true;
+  {
+    Ref module(PyImport_ImportModule("torch_musa"));
+    Ref done(module ? PyObject_CallMethod(module.object, "_lazy_init", nullptr) : nullptr);
+    // False while the calls that waited for the initialisation run: they come back here.
+    Ref complete(done ? PyObject_CallMethod(module.object, "is_initialized", nullptr) : nullptr);
+    if (complete) {
+      raised = false;
+      if (complete.object == Py_True) ready.store(true, std::memory_order_release);
+    }
+  }
+  if (!raised) {
+    PyGILState_Release(state);
+    return;
+  }
+  python_error error;
+  error.persist();
+  PyGILState_Release(state);
+  throw error;
 }
 
 namespace {
@@ -136,7 +165,7 @@ PyObject* get_device_count(PyObject*, PyObject*) {
 }
 PyObject* set_device_py(PyObject*, PyObject* device) {
   return guarded([&]() -> PyObject* {
-    check_not_bad_fork();
+    lazy_init();
     set_device(to_int(device, "setDevice"));
     Py_RETURN_NONE;
   });
@@ -144,7 +173,7 @@ PyObject* set_device_py(PyObject*, PyObject* device) {
 PyObject* exchange_device_py(PyObject*, PyObject* device) {
   return guarded([&] {
     int64_t index = to_int(device, "exchangeDevice");
-    if (index >= 0) check_not_bad_fork();
+    if (index >= 0) lazy_init();
     return PyLong_FromLong(exchange_device(index));
   });
 }
@@ -300,13 +329,12 @@ PyObject* memory_snapshot_py(PyObject*, PyObject*) {
       Ref blocks(block_list(segment));
       if (!blocks) return nullptr;
       Ref entry(Py_BuildValue(
-          "{s:i,s:K,s:K,s:K,s:K,s:K,s:N,s:s,s:(KK),s:O,s:O}", "device", segment.device, "address",
+          "{s:i,s:K,s:K,s:K,s:K,s:K,s:N,s:s,s:O,s:O}", "device", segment.device, "address",
           static_cast<unsigned long long>(segment.address), "total_size", static_cast<unsigned long long>(segment.total),
           "allocated_size", static_cast<unsigned long long>(segment.allocated), "active_size",
           static_cast<unsigned long long>(segment.active), "requested_size",
           static_cast<unsigned long long>(segment.requested), "stream", PyLong_FromVoidPtr(segment.stream), "segment_type",
-          segment.is_small ? "small" : "large", "segment_pool_id", segment.pool.first, segment.pool.second,
-          "is_expandable", Py_False, "blocks", blocks.object));
+          segment.is_small ? "small" : "large", "is_expandable", Py_False, "blocks", blocks.object));
       if (!entry || PyList_Append(segments.object, entry.object) != 0) return nullptr;
     }
     for (int i = 0; i < device_count(); ++i) {
@@ -518,7 +546,7 @@ PyObject* mccl_version(PyObject*, PyObject*) {
   return PyLong_FromLongLong((2LL << 32) | (11LL << 16) | 4);
 }
 PyObject* mccl_suffix(PyObject*, PyObject*) {
-  return PyUnicode_FromString("");
+  return PyBytes_FromString(""); // as torch's NCCL one
 }
 
 PyObject* sim_counters(PyObject*, PyObject*) {
@@ -749,6 +777,7 @@ PyMODINIT_FUNC PyInit__MUSAC() {
   return sim::guarded([]() -> PyObject* {
     sim::config(); // a bad setting is an error here and not at the first tensor
     sim::register_hooks();
+    torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
     if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::drain_at_exit() ||

@@ -126,7 +126,7 @@ const Config& config() {
 }
 
 std::string arch_flags() {
-  return config().profile->arch;
+  return std::string(config().profile->arch).substr(3); // torch_musa lists bare numbers: "31"
 }
 
 // ---- errors ----------------------------------------------------------------------------------------
@@ -160,6 +160,8 @@ std::atomic<bool> initialized{false};
 std::atomic<bool> bad_fork{false};
 } // namespace
 
+std::atomic<bool> ready{false};
+
 bool in_bad_fork() {
   return bad_fork.load();
 }
@@ -178,7 +180,10 @@ void install_fork_handlers() {
         [] { allocator_before_fork(); }, [] { allocator_after_fork(); },
         [] {
           allocator_after_fork();
-          if (initialized.load()) bad_fork = true;
+          if (initialized.load()) {
+            bad_fork = true;
+            ready = false; // lazy_init() raises from here on
+          }
         });
     return true;
   }();
@@ -199,6 +204,7 @@ int current_device() {
 }
 void check_device(int64_t index) {
   if (index < 0 || index >= device_count()) {
+    if (device_count() == 0) lazy_init(); // says it as torch_musa does
     if (device_count() == 0) throw_musa_error(100, "no MUSA-capable device is detected");
     throw_musa_error(101, "invalid device ordinal (" + std::to_string(index) + "; there are " +
                               std::to_string(device_count()) + " devices)");
@@ -215,6 +221,7 @@ int exchange_device(int64_t index) {
   return previous;
 }
 c10::Device normalize(c10::Device device) {
+  lazy_init();
   c10::Device full(kMusa, c10::DeviceIndex(device.has_index() ? device.index() : current));
   check_device(full.index());
   return full;
@@ -285,6 +292,7 @@ void set_current_stream(c10::Stream stream) {
   current_streams[size_t(stream.device_index())] = stream.id();
 }
 c10::Stream stream_from_pool(int device, int priority) {
+  lazy_init();
   check_device(device);
   int high = priority < 0;
   unsigned turn = streams().next[device][high].fetch_add(1) % kPoolSize;
@@ -528,7 +536,7 @@ at::mt19937 MusaGenerator::next_engine() {
 }
 
 const at::Generator& default_generator(int device) {
-  check_device(device);
+  check_device(device); // no lazy_init(): it comes here itself, for torch_musa.default_generators
   return default_generators()[size_t(device)];
 }
 
@@ -543,13 +551,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     check_device(index);
     return initialized.load();
   }
-  void init() const override {}
+  void init() const override { lazy_init(); }
   virtual c10::DeviceIndex deviceCount() const { return c10::DeviceIndex(device_count()); }
   virtual void setCurrentDevice(c10::DeviceIndex index) const { set_device(index); }
   virtual c10::DeviceIndex getCurrentDevice() const { return c10::DeviceIndex(current); }
   virtual c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const { return c10::DeviceIndex(exchange_device(index)); }
   virtual c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const { return c10::DeviceIndex(exchange_device(index)); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
+    lazy_init();
     return default_generator(index < 0 ? current : index);
   }
   virtual at::Generator getNewGenerator(c10::DeviceIndex index = -1) const {

@@ -73,6 +73,13 @@ struct DeviceScope {
   int previous_;
 };
 
+// Initialises through torch_musa._lazy_init() unless that has been done in this process; throws what it raises.
+// torch cannot do that itself: it would import "torch.musa", which is an attribute and no module.
+extern std::atomic<bool> ready;
+void lazy_init_slow(); // module.cpp
+inline void lazy_init() {
+  if (!ready.load(std::memory_order_acquire)) lazy_init_slow();
+}
 bool in_bad_fork();
 void mark_initialized(); // from here on a forked child is a bad fork
 bool autograd_threads_started();

@@ -41,7 +41,6 @@ torch.utils.rename_privateuse1_backend("musa")
 setattr(torch._C._profiler.ProfilerActivity, "MUSA", torch._C._profiler.ProfilerActivity.PrivateUse1)  # noqa: B010  (no stub has it)
 # An attribute only: `import torch.musa` fails, as with the vendor's package.
 torch.__dict__["musa"] = sys.modules[__name__]
-sys.modules["torch.musa"] = sys.modules[__name__]  # TEMPORARY until the native part initialises
 
 from . import core
 from .core import amp, current_blas_handle, current_blaslt_handle, mccl, memory

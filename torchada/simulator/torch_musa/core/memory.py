@@ -111,24 +111,29 @@ def reset_max_memory_cached(device: DeviceUnion = None) -> None:
     reset_peak_memory_stats(device)
 
 
+def _read(key: str, what: str, device: DeviceUnion) -> int:
+    stats = memory_stats_as_nested_dict(device)
+    return stats[key]["all"][what] if stats else 0
+
+
 def memory_allocated(device: DeviceUnion = None) -> int:
     """Bytes in tensors now."""
-    return memory_stats(device).get("allocated_bytes.all.current", 0)
+    return _read("allocated_bytes", "current", device)
 
 
 def max_memory_allocated(device: DeviceUnion = None) -> int:
     """Most bytes in tensors since the start or the last reset of the peaks."""
-    return memory_stats(device).get("allocated_bytes.all.peak", 0)
+    return _read("allocated_bytes", "peak", device)
 
 
 def memory_reserved(device: DeviceUnion = None) -> int:
     """Bytes held by the caching allocator now."""
-    return memory_stats(device).get("reserved_bytes.all.current", 0)
+    return _read("reserved_bytes", "current", device)
 
 
 def max_memory_reserved(device: DeviceUnion = None) -> int:
     """Most bytes held by the caching allocator since the start or the last reset of the peaks."""
-    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+    return _read("reserved_bytes", "peak", device)
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceUnion = None) -> None:

@@ -11,6 +11,7 @@ from .device import Device as device
 
 _MUSAC = torch_musa._MUSAC
 _device_t = DeviceUnion
+_new_stream = _MUSAC._MusaStreamBase.__new__
 
 
 class Stream(_MUSAC._MusaStreamBase):  # type: ignore[name-defined, misc]
@@ -160,8 +161,8 @@ def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> No
 def current_stream(device: DeviceUnion = None) -> Stream:
     """The current stream of `device` (default: the current device)."""
     _lazy_init()
-    ident, index, kind = _MUSAC._musa_getCurrentStream(_get_musa_device_index(device, optional=True))
-    return Stream(stream_id=ident, device_index=index, device_type=kind)
+    # Called all the time: without Stream.__new__, and with arguments by position, it takes a quarter of the time.
+    return _new_stream(Stream, 0, *_MUSAC._musa_getCurrentStream(_get_musa_device_index(device, optional=True)))
 
 
 def default_stream(device: DeviceUnion = None) -> Stream:
