@@ -6,8 +6,9 @@
  *   function   the object gets a private PyMethodDef (same name, same ml_meth, hence the same hash) and our
  *              vectorcall. The private flags belong to no calling convention, so cfunction_call delegates to
  *              vectorcall and no specialised bytecode, whose guards compare these flags, takes the old way.
- *   method     the descriptor gets a private PyMethodDef whose ml_meth is one trampoline of a fixed pool (bound methods
- *              are made from it), and our vectorcall. The original PyMethodDef, maybe shared, is never written.
+ *   method     the descriptor gets a private PyMethodDef whose ml_meth is one trampoline of a fixed pool, of the same
+ *              calling convention, so that whatever CPython has read before the change still fits. Bound methods are
+ *              made from it. The original PyMethodDef, maybe shared, is never written.
  *   getter     the descriptor gets a private PyGetSetDef whose closure is the detour.
  *   new, init  the type's slot, and the slots of subclasses that hold a copied pointer, become a trampoline; for init
  *              the `__init__` slot wrapper too.
@@ -16,8 +17,8 @@
  * convention, check and error message stays CPython's own.
  *
  * Lifetime: an active detour is kept alive by the place it redirects; a call in flight holds its own reference. Method
- * slots and type entries are never given back (a bound method made while redirected keeps its trampoline for ever); they
- * are reused when the same target is redirected again.
+ * slots and type entries are never given back (a bound method made while redirected keeps its trampoline for ever);
+ * they are reused when the same target is redirected again.
  *
  * State is per process and guarded by the GIL. Sub-interpreters and free-threaded builds are refused.
  */
@@ -49,6 +50,7 @@ typedef struct {
     PyObject *original;   /* native callable over the original definition (function, method) */
     PyObject *cache;      /* new: exact string -> ready object */
     PyObject *other;      /* getter: descriptor asked when the original says False */
+    PyObject *setter;     /* getter: asked first when the attribute is written */
     int slot;             /* index into methods[] or types[] */
     PyMethodDef def, *native_def;
     vectorcallfunc native_vectorcall;
@@ -58,7 +60,6 @@ typedef struct {
 typedef struct {
     PyMethodDescrObject *descr; /* strong, for ever */
     PyMethodDef def, *native_def;
-    vectorcallfunc native_vectorcall;
     PyObject *original;
     Handle *handle; /* strong while active */
 } MethodSlot;
@@ -86,7 +87,7 @@ typedef struct {
     PyTypeObject *device_type;
     PyObject *devices; /* our copy: native cuda device -> translated device */
     int by_payload;    /* layout proven: byte 0 of the payload is the type, byte 1 the index */
-    unsigned char type_byte;
+    unsigned char type_byte, translated_byte;
     PyObject *by_index[256]; /* borrowed from devices */
 } Config;
 static Config config;
@@ -232,6 +233,7 @@ static void prove_payload(Config *c)
         c->by_index[k[1]] = value;
     }
     c->type_byte = from;
+    c->translated_byte = to;
     c->by_payload = 1;
 }
 
@@ -494,24 +496,30 @@ static PyObject *call_with(PyObject *callable, PyObject *first, PyObject *second
     return result;
 }
 
-/* The original method, bound, as tuple and dict. CPython has done the recursion check for the trampoline. */
+/* The original method. CPython has done the recursion check for the trampoline. */
 static PyObject *call_native_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs)
 {
     PyMethodDef *def = s->native_def;
-    if ((def->ml_flags & CONVENTION) == (METH_VARARGS | METH_KEYWORDS)) {
+    switch (def->ml_flags & CONVENTION) {
+    case METH_VARARGS | METH_KEYWORDS:
         return ((PyCFunctionWithKeywords)(void (*)(void))def->ml_meth)(self, args, kwargs);
+    case METH_VARARGS:
+        return def->ml_meth(self, args);
+    case METH_O:
+        return def->ml_meth(self, PyTuple_GET_ITEM(args, 0));
+    case METH_NOARGS:
+        return def->ml_meth(self, NULL);
+    default: {
+        PyTypeObject *defining = def->ml_flags & METH_METHOD ? PyDescr_TYPE(s->descr) : NULL;
+        PyObject *bound = PyCMethod_New(def, self, NULL, defining);
+        PyObject *result = bound == NULL ? NULL : PyObject_Call(bound, args, kwargs);
+        Py_XDECREF(bound);
+        return result;
     }
-    PyTypeObject *defining = def->ml_flags & METH_METHOD ? PyDescr_TYPE(s->descr) : NULL;
-    PyObject *bound = PyCMethod_New(def, self, NULL, defining);
-    if (bound == NULL) {
-        return NULL;
     }
-    PyObject *result = PyObject_Call(bound, args, kwargs);
-    Py_DECREF(bound);
-    return result;
 }
 
-static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs, int ours)
+static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs)
 {
     Handle *h = s->handle;
     PyObject *result = NULL;
@@ -519,7 +527,7 @@ static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObj
         return call_native_method(s, self, args, kwargs);
     }
     Py_INCREF(h); /* the call may restore and drop this very detour */
-    if (translate_call(h, &args, &kwargs, ours) == 0) {
+    if (translate_call(h, &args, &kwargs, 0) == 0) {
         int shim = wants_shim(h, kwargs);
         if (shim >= 0) {
             result = shim ? call_with(h->shim, h->original, self, args, kwargs)
@@ -532,54 +540,49 @@ static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObj
     return result;
 }
 
-static PyObject *method_concerned(MethodSlot *s, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+/* METH_VARARGS, METH_O and METH_NOARGS have one signature. */
+static PyObject *run_plain(MethodSlot *s, PyObject *self, PyObject *arg)
 {
-    PyObject *tuple, *dict, *result = NULL;
-    if (pack(args + 1, n - 1, kwnames, &tuple, &dict) < 0) {
+    int convention = s->native_def->ml_flags & CONVENTION;
+    if (convention == METH_VARARGS) {
+        return run_method(s, self, arg, NULL);
+    }
+    PyObject *args = convention == METH_O ? PyTuple_Pack(1, arg) : PyTuple_New(0);
+    PyObject *result = args == NULL ? NULL : run_method(s, self, args, NULL);
+    Py_XDECREF(args);
+    return result;
+}
+
+static PyObject *run_vector(MethodSlot *s, PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *tuple, *dict, *result;
+    if (pack(args, n, kwnames, &tuple, &dict) < 0) {
         return NULL;
     }
-    if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
-        result = run_method(s, args[0], tuple, dict, 1);
-        Py_LeaveRecursiveCall();
-    }
+    result = run_method(s, self, tuple, dict);
     Py_DECREF(tuple);
     Py_XDECREF(dict);
     return result;
 }
 
-static PyObject *method_vectorcall(PyObject *d, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyMethodDescrObject *descr = (PyMethodDescrObject *)d;
-    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-    if (descr->vectorcall != method_vectorcall) { /* restored after the caller had read the pointer */
-        return PyObject_Vectorcall(d, args, nargsf, kwnames);
-    }
-    MethodSlot *s = CONTAINER(descr->d_method, MethodSlot, def);
-    if (n == 0 || !PyObject_TypeCheck(args[0], PyDescr_TYPE(d)) || !concerns(s->handle, args + 1, n - 1, kwnames)) {
-        return PyObject_Vectorcall(s->original, args, nargsf, kwnames); /* a wrong self: an error in its words */
-    }
-    return method_concerned(s, args, n, kwnames);
-}
-
 static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     PyObject *tuple, *dict, *result = NULL;
-    if (pack(args, n, kwnames, &tuple, &dict) < 0) {
-        return NULL;
-    }
-    PyObject *a = tuple, *k = dict;
-    Py_INCREF(h);
-    if (translate_call(h, &a, &k, 1) == 0) {
-        int shim = wants_shim(h, k);
-        if (shim >= 0) {
-            result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
+    Py_INCREF(h); /* first: an allocation may start a collection, and that may run code that restores */
+    if (pack(args, n, kwnames, &tuple, &dict) == 0) {
+        PyObject *a = tuple, *k = dict;
+        if (translate_call(h, &a, &k, 1) == 0) {
+            int shim = wants_shim(h, k);
+            if (shim >= 0) {
+                result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
+            }
+            Py_DECREF(a);
+            Py_XDECREF(k);
         }
-        Py_DECREF(a);
-        Py_XDECREF(k);
+        Py_DECREF(tuple);
+        Py_XDECREF(dict);
     }
     Py_DECREF(h);
-    Py_DECREF(tuple);
-    Py_XDECREF(dict);
     return result;
 }
 
@@ -602,6 +605,23 @@ static PyObject *function_vectorcall(PyObject *f, PyObject *const *args, size_t 
 
 static PyGetSetDef *native_getset(PyObject *descr);
 
+/* Is this device one of those that cuda devices become? -1 with an exception set. */
+static int is_translated_device(PyObject *device)
+{
+    if (config.by_payload) {
+        return payload(device)[0] == config.translated_byte;
+    }
+    PyObject *text = PyObject_Str(device), *word = Py_NewRef(config.word);
+    Py_ssize_t n = PyUnicode_GET_LENGTH(word);
+    int same = text == NULL ? -1 : (int)PyUnicode_Tailmatch(text, word, 0, n, -1);
+    if (same > 0 && PyUnicode_GET_LENGTH(text) > n) {
+        same = PyUnicode_READ_CHAR(text, n) == ':';
+    }
+    Py_XDECREF(text);
+    Py_DECREF(word);
+    return same;
+}
+
 static PyObject *run_getter(PyObject *self, void *closure)
 {
     Handle *h = closure;
@@ -610,6 +630,10 @@ static PyObject *run_getter(PyObject *self, void *closure)
     if (value == Py_False && h->other != NULL) {
         PyGetSetDef *other = native_getset(h->other);
         Py_SETREF(value, other->get(self, other->closure));
+        if (value != NULL && Py_TYPE(value) == config.device_type) {
+            int same = is_translated_device(value);
+            Py_SETREF(value, same < 0 ? NULL : PyBool_FromLong(same));
+        }
     }
     if (value != NULL && h->shim != NULL) {
         Py_SETREF(value, PyObject_CallFunctionObjArgs(h->shim, value, self, NULL));
@@ -621,7 +645,21 @@ static PyObject *run_getter(PyObject *self, void *closure)
 static int run_setter(PyObject *self, PyObject *value, void *closure)
 {
     Handle *h = closure;
-    return h->native_getset->set(self, value, h->native_getset->closure);
+    int status = -1;
+    Py_INCREF(h);
+    if (h->setter == NULL || value == NULL) { /* NULL: the attribute is deleted */
+        status = h->native_getset->set(self, value, h->native_getset->closure);
+    }
+    else {
+        PyObject *done = PyObject_CallFunctionObjArgs(h->setter, self, value, NULL);
+        int finished = done == NULL ? -1 : PyObject_IsTrue(done);
+        Py_XDECREF(done);
+        if (finished >= 0) {
+            status = finished ? 0 : h->native_getset->set(self, value, h->native_getset->closure);
+        }
+    }
+    Py_DECREF(h);
+    return status;
 }
 
 static PyGetSetDef *native_getset(PyObject *descr)
@@ -757,18 +795,29 @@ static PyObject *original_init(PyObject *handle, PyObject *args, PyObject *kwarg
     EACH64(M, 07)
 /* the numbers are octal constants, 0000 to 0777 */
 #define DEFINE_METHOD(i) \
-    static PyObject *method_##i(PyObject *s, PyObject *a, PyObject *k) { return run_method(&methods[i], s, a, k, 0); }
+    static PyObject *varargs_##i(PyObject *s, PyObject *a, PyObject *k) { return run_method(&methods[i], s, a, k); } \
+    static PyObject *plain_##i(PyObject *s, PyObject *a) { return run_plain(&methods[i], s, a); } \
+    static PyObject *fast_##i(PyObject *s, PyObject *const *a, Py_ssize_t n) \
+    { return run_vector(&methods[i], s, a, n, NULL); } \
+    static PyObject *fast_keywords_##i(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *k) \
+    { return run_vector(&methods[i], s, a, n, k); } \
+    static PyObject *defining_##i(PyObject *s, PyTypeObject *t, PyObject *const *a, size_t n, PyObject *k) \
+    { return run_vector(&methods[i], s, a, (Py_ssize_t)n, k); }
 #define DEFINE_NEW(i) \
     static PyObject *new_##i(PyTypeObject *t, PyObject *a, PyObject *k) { return run_new(i, t, a, k); }
 #define DEFINE_INIT(i) \
     static int init_##i(PyObject *s, PyObject *a, PyObject *k) { return run_init(i, s, a, k); }
-#define NAME_METHOD(i) method_##i,
+#define NAME_METHOD(i) \
+    {WITH_KEYWORDS(varargs_##i), plain_##i, WITH_KEYWORDS(fast_##i), WITH_KEYWORDS(fast_keywords_##i), \
+     WITH_KEYWORDS(defining_##i)},
 #define NAME_NEW(i) new_##i,
 #define NAME_INIT(i) init_##i,
 EACH512(DEFINE_METHOD)
 EACH64(DEFINE_NEW, 00)
 EACH64(DEFINE_INIT, 00)
-static const PyCFunctionWithKeywords method_trampolines[MAX_METHODS] = {EACH512(NAME_METHOD)};
+static const struct {
+    PyCFunction varargs_keywords, plain, fastcall, fastcall_keywords, defining;
+} method_trampolines[MAX_METHODS] = {EACH512(NAME_METHOD)};
 static const newfunc new_trampolines[MAX_TYPES] = {EACH64(NAME_NEW, 00)};
 static const initproc init_trampolines[MAX_TYPES] = {EACH64(NAME_INIT, 00)};
 
@@ -880,7 +929,8 @@ error:
     return NULL;
 }
 
-static PyObject *activate(Handle *h) /* the caller has put the reference it owns into the place; the returned one is new */
+/* The caller has put the reference it owns into the place; the returned one is new. */
+static PyObject *activate(Handle *h)
 {
     h->active = 1;
     return Py_NewRef((PyObject *)h);
@@ -912,6 +962,22 @@ static PyObject *redirect_function(Handle *h)
     return activate(h);
 }
 
+static PyCFunction trampoline(int slot, int convention)
+{
+    switch (convention) {
+    case METH_VARARGS | METH_KEYWORDS:
+        return method_trampolines[slot].varargs_keywords;
+    case METH_FASTCALL:
+        return method_trampolines[slot].fastcall;
+    case METH_FASTCALL | METH_KEYWORDS:
+        return method_trampolines[slot].fastcall_keywords;
+    case METH_METHOD | METH_FASTCALL | METH_KEYWORDS:
+        return method_trampolines[slot].defining;
+    default: /* METH_VARARGS, METH_O, METH_NOARGS; CPython makes no descriptor of anything else */
+        return method_trampolines[slot].plain;
+    }
+}
+
 static PyObject *redirect_method(Handle *h)
 {
     PyMethodDescrObject *descr = (PyMethodDescrObject *)h->target;
@@ -936,10 +1002,8 @@ static PyObject *redirect_method(Handle *h)
         }
         s->descr = (PyMethodDescrObject *)Py_NewRef(h->target);
         s->native_def = def;
-        s->native_vectorcall = descr->vectorcall;
         s->def = *def;
-        s->def.ml_meth = WITH_KEYWORDS(method_trampolines[i]);
-        s->def.ml_flags = (def->ml_flags & ~CONVENTION) | METH_VARARGS | METH_KEYWORDS;
+        s->def.ml_meth = trampoline(i, def->ml_flags & CONVENTION);
         nmethods++;
     }
     if (s->handle != NULL) {
@@ -953,9 +1017,6 @@ static PyObject *redirect_method(Handle *h)
     h->original = Py_NewRef(s->original);
     s->handle = h;
     descr->d_method = &s->def;
-    if (!is_class_method) { /* that kind has no vectorcall: each call goes through a bound method */
-        descr->vectorcall = method_vectorcall;
-    }
     return activate(h);
 }
 
@@ -1029,10 +1090,10 @@ static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
 
 static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"descr", "other", "shim", NULL};
-    PyObject *descr, *other = Py_None, *shim = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:redirect_getter", names, &PyGetSetDescr_Type, &descr, &other,
-                                     &shim)) {
+    static char *names[] = {"descr", "other", "shim", "setter", NULL};
+    PyObject *descr, *other = Py_None, *shim = NULL, *setter = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:redirect_getter", names, &PyGetSetDescr_Type, &descr, &other,
+                                     &shim, &setter)) {
         return NULL;
     }
     PyGetSetDescrObject *d = (PyGetSetDescrObject *)descr;
@@ -1053,8 +1114,12 @@ static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, Py
                      descr);
         return NULL;
     }
-    if (other == Py_None && (shim == NULL || shim == Py_None)) {
-        PyErr_SetString(PyExc_ValueError, "give other, shim or both");
+    if (setter != Py_None && (d->d_getset->set == NULL || !PyCallable_Check(setter))) {
+        PyErr_Format(PyExc_TypeError, "setter must be callable and %R writable", descr);
+        return NULL;
+    }
+    if (other == Py_None && setter == Py_None && (shim == NULL || shim == Py_None)) {
+        PyErr_SetString(PyExc_ValueError, "give other, shim or setter");
         return NULL;
     }
     Handle *h = new_handle(GETTER, descr, NULL, NULL, shim, NULL);
@@ -1062,6 +1127,7 @@ static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, Py
         return NULL;
     }
     h->other = other == Py_None ? NULL : Py_NewRef(other);
+    h->setter = setter == Py_None ? NULL : Py_NewRef(setter);
     h->native_getset = d->d_getset;
     h->getset = *d->d_getset;
     h->getset.get = run_getter;
@@ -1242,7 +1308,6 @@ static int undo(Handle *h)
         MethodSlot *s = &methods[h->slot];
         if ((ours = d->d_method == &s->def)) {
             d->d_method = s->native_def;
-            d->vectorcall = s->native_vectorcall;
             s->handle = NULL;
         }
         break;
@@ -1330,6 +1395,7 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(h->original);
     Py_VISIT(h->cache);
     Py_VISIT(h->other);
+    Py_VISIT(h->setter);
     return 0;
 }
 
@@ -1341,6 +1407,7 @@ static int handle_clear(PyObject *self) /* only ever for restored ones: an activ
     Py_CLEAR(h->original);
     Py_CLEAR(h->cache);
     Py_CLEAR(h->other);
+    Py_CLEAR(h->setter);
     Py_CLEAR(h->if_keyword);
     for (int i = 0; i < MAX_ARGS; i++) {
         Py_CLEAR(h->kw[i]);
@@ -1585,8 +1652,9 @@ static PyMethodDef module_methods[] = {
      "positions (self not counted) and under keywords, then run shim(original, [self,] *args, **kwargs) or, without a "
      "shim or when if_keyword is not passed, the original."},
     {"redirect_getter", WITH_KEYWORDS(redirect_getter), METH_VARARGS | METH_KEYWORDS,
-     "redirect_getter($module, /, descr, other=None, shim=None)\n--\n\n"
-     "Redirect the getter of a getset descriptor: when it gives False, ask other; then shim(value, self)."},
+     "redirect_getter($module, /, descr, other=None, shim=None, setter=None)\n--\n\n"
+     "Redirect a getset descriptor. Read: when it gives False, ask other; then shim(value, self). Written: when "
+     "setter(self, value) is false, the original writes."},
     {"redirect_new", WITH_KEYWORDS(redirect_new), METH_VARARGS | METH_KEYWORDS,
      "redirect_new($module, /, tp, positions=(), keywords=(), cache=None, shim=None)\n--\n\n"
      "Redirect the constructor of a C type and of the subclasses that inherit it. cache: a single str argument -> the "

@@ -178,8 +178,20 @@ TENSOR = (
     ),
     Rule(
         "torch:_C.TensorBase.is_cuda",
-        Detour(shim="tensor:is_cuda"),
+        Detour(getter="device"),
         why="the tensor is on the accelerator the program calls cuda",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:_C.TensorBase.data",
+        Detour(setter="tensor:set_data"),
+        why="x.data = x.data.cuda() works on CUDA; torch refuses it for other accelerators",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
+        "torch:_has_compatible_shallow_copy_type",
+        Detour(shim="tensor:shallow_copy_type"),
+        why="Module.cuda() keeps its parameters, so that an optimizer made before it goes on working",
         test="tests/devices/test_tensor.py",
     ),
     Rule(
