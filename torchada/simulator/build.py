@@ -208,6 +208,8 @@ def _run(command: list[str], what: str) -> None:
 def _build(library: Path) -> None:
     import torch
 
+    for left in library.parent.glob("build-*"):  # of builds that were killed; we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
     compiler = _compiler()
     includes = _include_flags()
     flags = _flags()

@@ -1,0 +1,213 @@
+"""The on-demand build: once, into a cache, and with an error that says what to do when it cannot be done.
+
+The builds here run a stand-in for the compiler, so that they take no time; the real one is used by every
+other test of the simulated device.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from torchada.simulator import build
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def fake_compiler(where: Path, body: str = "") -> Path:
+    """A program that writes the file after -o and notes each call in `calls`; `body` runs first."""
+    script = where / "fake-cxx"
+    script.write_text(
+        textwrap.dedent(
+            f"""\
+            #!{sys.executable}
+            import sys, time, os
+            with open({str(where / "calls")!r}, "a") as calls:
+                calls.write(" ".join(sys.argv[1:]) + "\\n")
+            {body}
+            with open(sys.argv[sys.argv.index("-o") + 1], "w") as out:
+                out.write("made")
+            """
+        )
+    )
+    script.chmod(0o755)
+    return script
+
+
+def calls(where: Path) -> list[str]:
+    log = where / "calls"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    where = tmp_path / "cache"
+    monkeypatch.setenv("TORCHADA_SIM_CACHE", str(where))
+    return where
+
+
+def test_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHADA_SIM_CACHE", str(tmp_path / "own"))
+    assert build.cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("TORCHADA_SIM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert build.cache_dir() == tmp_path / "xdg" / "torchada" / "simulator"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert build.cache_dir() == tmp_path / "home" / ".cache" / "torchada" / "simulator"
+
+
+def test_path_follows_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    import torch
+
+    real = build.library_path()
+    assert f"torch-{torch.__version__}-" in real.parent.name
+    copy = tmp_path / "csrc"
+    copy.mkdir()
+    for source in build.SOURCE_DIR.iterdir():
+        if source.is_file():
+            (copy / source.name).write_bytes(source.read_bytes())
+    monkeypatch.setattr(build, "SOURCE_DIR", copy)
+    assert build.library_path() == real
+    with open(copy / "sim.h", "a") as header:
+        header.write("// changed\n")
+    assert build.library_path() != real
+
+
+def test_builds_once_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    assert not build.is_built()
+    assert not cache.exists()  # asking builds and makes nothing
+    library = build.ensure()
+    assert library.read_text() == "made"
+    assert build.is_built()
+    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+    progress = capfd.readouterr().err
+    assert re.fullmatch(
+        r"torchada: building the simulated MUSA device \(once, about \d+ s\) \.\.\. done in \d+ s\n", progress
+    )
+    assert sorted(path.name for path in library.parent.iterdir()) == ["_MUSAC.so", "lock"]
+    assert build.ensure() == library
+    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+    assert capfd.readouterr().err == ""
+
+
+def test_every_source_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    assert sorted(build.SOURCES) == sorted(path.name for path in build.SOURCE_DIR.glob("*.cpp"))
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    build.ensure()
+    compiled = [call for call in calls(tmp_path) if " -c " in call]
+    for name in build.SOURCES:
+        assert sum(name in call for call in compiled) == 1
+
+
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(build.SimulatorBuildError, match=r"no C\+\+ compiler.*no-such-compiler.*apt-get install g\+\+"):
+        build.ensure()
+    assert not build.is_built()
+
+
+def test_no_python_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    monkeypatch.setattr(build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(build.SimulatorBuildError, match=r"headers of this Python are missing.*python3-dev"):
+        build.ensure()
+
+
+def test_failing_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = 'print("kernels.cpp:1:1: error: this torch is too new", file=sys.stderr); sys.exit(3)'
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path, body)))
+    with pytest.raises(build.SimulatorBuildError) as caught:
+        build.ensure()
+    text = str(caught.value)
+    assert "error: this torch is too new" in text
+    assert "exit status 3" in text
+    assert capfd.readouterr().err.endswith("... failed\n")
+    assert [path.name for path in build.library_path().parent.iterdir()] == ["lock"]
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))  # repaired: nothing is in the way
+    build.ensure()
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHADA_SIM_CACHE", str(tmp_path / "file"))
+    with pytest.raises(build.SimulatorBuildError, match="set TORCHADA_SIM_CACHE"):
+        build.ensure()
+
+
+CHILD = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("sim_build", sys.argv[1])
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+print(build.ensure(), flush=True)
+"""
+
+
+def start_child(cache: Path, compiler: Path) -> subprocess.Popen[str]:
+    env = dict(os.environ, TORCHADA="0", TORCHADA_SIM_CACHE=str(cache), CXX=str(compiler), MAX_JOBS="2")
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, build.__file__],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_build_once(tmp_path: Path, cache: Path) -> None:
+    compiler = fake_compiler(tmp_path, "time.sleep(0.2)")
+    children = [start_child(cache, compiler) for _ in range(3)]
+    outputs = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], outputs
+    assert {output[0].strip() for output in outputs} == {str(build.library_path())}
+    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+
+
+def test_killed_build_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    child = start_child(cache, fake_compiler(tmp_path, "time.sleep(3)"))
+    deadline = time.monotonic() + 60
+    while not calls(tmp_path):
+        assert time.monotonic() < deadline, "the child did not start to build"
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=60)
+    assert not build.is_built()
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    library = build.ensure()
+    assert sorted(path.name for path in library.parent.iterdir()) == ["_MUSAC.so", "lock"]
+
+
+def test_nothing_is_built_or_loaded_by_imports(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import torchada.simulator.build as build
+assert "torch" not in sys.modules
+import torchada.simulator
+assert "torch_musa" not in sys.modules
+"""
+    env = dict(os.environ, TORCHADA="0", TORCHADA_SIM_CACHE=str(tmp_path / "cache"))
+    env.pop("TORCHADA_SIMULATE", None)
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=120)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_load_gives_the_module_once() -> None:
+    module = build.load()
+    assert module.__name__ == "torch_musa._MUSAC"
+    assert sys.modules["torch_musa._MUSAC"] is module
+    assert build.load() is module
+    assert module._musa_version == "40300"
