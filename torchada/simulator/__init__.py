@@ -107,8 +107,9 @@ def info() -> dict[str, Any]:
     """State of the simulator: loads and builds nothing.
 
     Keys: `installed`, `imported`, `devices` (from TORCHADA_SIM_DEVICES until the backend is loaded, then
-    what it answers), `memory_bytes` and `name` (of device 0; None until it is loaded or with no
-    device), `torch` (version, None when not imported), `torch_musa` (simulated version, None when not imported).
+    what it answers), `memory_bytes` and `name` (of device 0; None until it is initialised), `torch` (version,
+    None when not imported), `torch_musa` (simulated version, None when not imported), `built` (whether the backend
+    is compiled; None while torch is not imported, because that depends on torch's version).
     """
     torch = sys.modules.get("torch")
     module = _simulated_module()
@@ -121,12 +122,18 @@ def info() -> dict[str, Any]:
         "name": None,
         "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
         "torch_musa": getattr(module, "__version__", None),
+        "built": None,
     }
+    if torch is not None:
+        from . import build
+
+        result["built"] = backend is not None or build.is_built()
     if backend is not None:
         result["devices"] = int(backend._musa_getDeviceCount())
-        read = getattr(backend, "_sim_info", None)
-        if read is not None:
-            result.update(read())
+        describe = vars(module).get("_get_device_properties")  # bound when the backend initialises
+        if describe is not None:
+            properties = describe(0)
+            result.update(name=properties.name, memory_bytes=properties.total_memory)
     else:
         text = os.environ.get("TORCHADA_SIM_DEVICES", "")
         result["devices"] = int(text) if text.isdigit() else None

@@ -11,8 +11,7 @@ class _WhenImported:
         self.pending = {}
 
     def find_spec(self, name, path=None, target=None):
-        then = self.pending.pop(name, None)
-        if then is None:
+        if name not in self.pending:
             return None
         finders = sys.meta_path[sys.meta_path.index(self) + 1 :]
         for finder in finders:
@@ -24,9 +23,13 @@ class _WhenImported:
         loader: Any = spec.loader  # this object serves this one module
         execute = loader.exec_module
 
-        def execute_then(module):
+        def execute_then(module):  # not earlier: a spec may be looked up and never used
             execute(module)
-            then()
+            then = self.pending.pop(name, None)
+            if not self.pending and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if then is not None:
+                then()
 
         loader.exec_module = execute_then
         return spec

@@ -1,13 +1,13 @@
 """Devices, as torch_musa's functions take them."""
 
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch_musa
 from torch._utils import _get_device_index
 
-DeviceUnion = torch.device | str | int | None
+DeviceUnion: TypeAlias = torch.device | str | int | None
 
 _DEVICE: Any = torch.device
 

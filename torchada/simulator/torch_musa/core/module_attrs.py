@@ -1,11 +1,11 @@
 """What torch_musa puts on torch.nn.Module and torch.distributed."""
 
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 
 T = TypeVar("T", bound="torch.nn.Module")
-_device = torch.device | str | int | None
+_device: TypeAlias = torch.device | str | int | None
 
 
 def _musa(self: T, device: _device = None) -> T:
