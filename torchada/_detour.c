@@ -372,6 +372,26 @@ static inline int concerns(Handle *h, PyObject *const *args, Py_ssize_t n, PyObj
     return 0;
 }
 
+/* The same for a tuple and a dict; -1 with an exception set. */
+static inline int concerns_call(Handle *h, PyObject *args, PyObject *kwargs)
+{
+    if (h->shim != NULL && h->if_keyword == NULL) {
+        return 1;
+    }
+    for (int i = 0; i < h->npos; i++) {
+        if (h->pos[i] < PyTuple_GET_SIZE(args) && is_candidate(PyTuple_GET_ITEM(args, h->pos[i]))) {
+            return 1;
+        }
+    }
+    for (int i = 0; kwargs != NULL && i < h->nkw; i++) {
+        PyObject *value = PyDict_GetItemWithError(kwargs, h->kw[i]);
+        if (value != NULL ? is_candidate(value) : PyErr_Occurred() != NULL) {
+            return value != NULL ? 1 : -1;
+        }
+    }
+    return kwargs == NULL || h->if_keyword == NULL ? 0 : PyDict_Contains(kwargs, h->if_keyword);
+}
+
 /* A vector of arguments as the tuple and dict that the native call would build too; new references. */
 static int pack(PyObject *const *args, Py_ssize_t n, PyObject *kwnames, PyObject **tuple, PyObject **dict)
 {
@@ -521,10 +541,11 @@ static PyObject *call_native_method(MethodSlot *s, PyObject *self, PyObject *arg
 
 static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    Handle *h = s->handle;
+    Handle *h = s->handle; /* NULL: a bound method that outlived the detour */
     PyObject *result = NULL;
-    if (h == NULL) { /* a bound method that outlived the detour */
-        return call_native_method(s, self, args, kwargs);
+    int concerned = h == NULL ? 0 : concerns_call(h, args, kwargs);
+    if (concerned <= 0) {
+        return concerned < 0 ? NULL : call_native_method(s, self, args, kwargs);
     }
     Py_INCREF(h); /* the call may restore and drop this very detour */
     if (translate_call(h, &args, &kwargs, 0) == 0) {
@@ -1604,8 +1625,8 @@ static PyObject *prove_all(PyObject *module)
             goto done;
         }
     }
-    if (PyDict_SetItemString(globals, "functions", functions) == 0 && PyDict_SetItemString(globals, "names", names) == 0 &&
-        PyDict_SetItemString(globals, "Probe", type) == 0 &&
+    if (PyDict_SetItemString(globals, "functions", functions) == 0 &&
+        PyDict_SetItemString(globals, "names", names) == 0 && PyDict_SetItemString(globals, "Probe", type) == 0 &&
         PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0 &&
         (ran = PyRun_String(proof, Py_file_input, globals, globals)) != NULL) {
         result = Py_XNewRef(PyDict_GetItemString(globals, "result"));
@@ -1643,9 +1664,9 @@ static PyMethodDef module_methods[] = {
     {"configure", WITH_KEYWORDS(configure), METH_VARARGS | METH_KEYWORDS,
      "configure($module, /, strings, device_type=None, devices=None)\n--\n\n"
      "Say what is translated: strings maps \"cuda\" and \"cuda:<digits>\" to their replacements, devices maps objects "
-     "of exactly device_type. Returns how a cuda device object is told: payload, lookup or none. configure({}) clears."},
+     "of exactly device_type. Returns how a cuda device object is told: payload, lookup or none."},
     {"translate", py_translate, METH_O,
-     "translate($module, obj, /)\n--\n\nThe translation of a cuda string or device; any other object comes back itself."},
+     "translate($module, obj, /)\n--\n\nThe translation of a cuda string or device; any other object itself."},
     {"redirect", WITH_KEYWORDS(redirect), METH_VARARGS | METH_KEYWORDS,
      "redirect($module, /, target, positions=(), keywords=(), shim=None, if_keyword=None)\n--\n\n"
      "Redirect a built-in function, a method descriptor or a class method descriptor: translate the arguments at "
@@ -1661,7 +1682,8 @@ static PyMethodDef module_methods[] = {
      "object to return. shim(original, cls, *args, **kwargs)."},
     {"redirect_init", WITH_KEYWORDS(redirect_init), METH_VARARGS | METH_KEYWORDS,
      "redirect_init($module, /, tp, positions=(), keywords=(), shim=None)\n--\n\n"
-     "Redirect the initialiser of a C type and of the subclasses that inherit it. shim(original, self, *args, **kwargs)."},
+     "Redirect the initialiser of a C type and of the subclasses that inherit it. "
+     "shim(original, self, *args, **kwargs)."},
     {"self_check", self_check, METH_NOARGS,
      "self_check($module, /)\n--\n\nProve each kind on throw-away objects of this interpreter: kind -> \"ok\" or the "
      "reason why not."},

@@ -131,8 +131,13 @@ def test_one_device_proves_nothing(new_copy, victim):
 
 def test_devices_of_the_same_type_byte_prove_nothing(new_copy, victim):
     device = victim.Device
-    devices = {device("cuda:0"): device("cuda:1"), device("cuda:1"): device("cuda:0")}
-    assert new_copy().configure({"cuda": "musa"}, device, devices) == "lookup"
+    for devices in (
+        {device(f"cuda:{i}"): device(f"cuda:{i}") for i in range(3)},
+        {device("cuda:0"): device("musa:1"), device("cuda:1"): device("musa:0")},
+        {device("cuda:0"): device("musa:0"), device("cpu:1"): device("musa:1")},
+        {device("cuda:0"): device("musa:0"), device("cuda:1"): device("cpu:1")},
+    ):
+        assert new_copy().configure({"cuda": "musa"}, device, devices) == "lookup"
 
 
 @pytest.mark.parametrize(
@@ -962,8 +967,9 @@ def test_capacity(new_copy, victim):
     handles = [detour.redirect(m, shim=lambda original, self, *a, m=m: m) for m in methods[:512]]
     with pytest.raises(RuntimeError, match="512 methods"):
         detour.redirect(methods[512], shim=print)
-    assert all(getattr(tp(), n)() is tp.__dict__[n] for tp in types[:70] for n in CONVENTIONS)
-    assert all(functools.partial(getattr(tp(), n))() is tp.__dict__[n] for tp in types[:70] for n in CONVENTIONS)
+    places = [(tp, name, ("cuda",) if name == "one" else ()) for tp in types[:70] for name in CONVENTIONS]
+    assert all(getattr(tp(), name)(*args) is tp.__dict__[name] for tp, name, args in places)
+    assert all(getattr(tp, name)(tp(), *args) is tp.__dict__[name] for tp, name, args in places)
     for handle in handles:
         handle.restore()
     with on(detour.redirect(methods[0], shim=lambda original, self: "again")):  # its slot is still its own
@@ -1091,6 +1097,46 @@ def test_references_are_balanced(detour, victim):
     assert abs(after[1] - before[1]) < 100
 
 
+@pytest.mark.parametrize("change", ["restore", "redirect"])
+def test_a_change_between_look_up_and_call(detour, victim, change):
+    """Until 3.11 a collection may run while C gathers arguments, after it has read the pointer it is about to call."""
+    thing = victim.Thing()
+    targets: list[tuple[Any, tuple[Any, ...]]] = [
+        *[(getattr(victim, name), ()) for name in WITH_KEYWORDS],
+        *[(getattr(victim.Thing, name), (thing,)) for name in WITH_KEYWORDS],
+        *[(getattr(victim.ClassThing, name), ()) for name in WITH_KEYWORDS],
+    ]
+    handles: list[Any] = []
+
+    def on_collection(phase, info):
+        if handles and change == "restore":
+            handles.pop().restore()
+        elif not handles and change == "redirect":
+            handles.append(detour.redirect(target, (0,), ("device",)))
+
+    threshold, callbacks = gc.get_threshold(), gc.callbacks[:]
+    gc.freeze()  # the rest of the process makes collections slow
+    gc.callbacks.clear()  # those of others fill the free lists again
+    for call in (victim.object_call, victim.slot_call):
+        for target, lead in targets:
+            for allocations in range(40):
+                if change == "restore":
+                    handles.append(detour.redirect(target, (0,), ("device",)))
+                gc.collect()  # empties the free lists and counts allocations from here
+                gc.callbacks.append(on_collection)
+                try:
+                    gc.set_threshold(allocations + 1)
+                    result = call(target, (*lead, "cuda"), {"device": "cuda", "a": 1, "b": 2, "c": 3})
+                finally:
+                    gc.set_threshold(*threshold)
+                    gc.callbacks.clear()
+                    while handles:
+                        handles.pop().restore()
+                assert result in [((x,), {"device": x, "a": 1, "b": 2, "c": 3}) for x in ("cuda", "musa")]
+    gc.callbacks[:] = callbacks
+    gc.unfreeze()
+
+
 def test_threads_call_while_detours_come_and_go(detour, victim):
     """Every call sees the argument as it was or translated, never anything else; and nothing crashes."""
     thing, stop, wrong = victim.Thing(), threading.Event(), []
@@ -1135,6 +1181,7 @@ def test_threads_call_while_detours_come_and_go(detour, victim):
 
     interval, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
+    gc.freeze()
     gc.set_threshold(5)  # collections, hence thread switches, inside argument building
     threads = [threading.Thread(target=hammer) for _ in range(4)]
     try:
@@ -1152,5 +1199,6 @@ def test_threads_call_while_detours_come_and_go(detour, victim):
             thread.join(60)
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
+        gc.unfreeze()
     assert not wrong
     assert first(victim.varargs_keywords("cuda")) == "cuda"
