@@ -94,7 +94,8 @@ def ratio(base: str, ours: str) -> str:
 def machine() -> str:
     import torch
 
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
     return (
         f"{os.cpu_count()} cores ({model}), {platform.system()} {platform.release().split('-')[0]}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"

@@ -7,7 +7,8 @@ import pytest
 TRACE = """
 import sys
 import torch
-print(sorted(type(finder).__module__ + "." + getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path))
+kinds = [finder if isinstance(finder, type) else type(finder) for finder in sys.meta_path]
+print(sorted(kind.__module__ + "." + kind.__name__ for kind in kinds))
 print(sorted(vars(torch.cuda)))
 print(torch.cuda is sys.modules["torch.cuda"], type(torch.cuda), torch.cuda.is_available(), torch.cuda.device_count())
 print(torch.device("cuda:1"), repr(torch.zeros), torch.cuda.__dict__.get("__getattr__"))
@@ -61,7 +62,8 @@ def test_an_nvidia_build_of_torch_is_cuda(run_python, tmp_path):
         import torchada
         print(torchada.detect_platform(), torchada.is_cuda_platform(), torchada.is_musa_platform())
         import torch
-        print(torchada.detect_platform(), torchada.is_active(), [f for f in sys.meta_path if "torchada" in type(f).__module__])
+        ours = [finder for finder in sys.meta_path if "torchada" in type(finder).__module__]
+        print(torchada.detect_platform(), torchada.is_active(), ours)
         """,
         env={"TORCHADA_SIMULATE": None},
     )

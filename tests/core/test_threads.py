@@ -61,7 +61,10 @@ def test_no_lock_is_held_while_calling_out(run_python):
         import sys, threading, torchada, wrapt
         joined = []
         def hook(module):
-            other = threading.Thread(target=lambda: (__import__("decimal"), getattr(sys.modules["torch.cuda"], "Stream")))
+            def work():
+                __import__("decimal")
+                sys.modules["torch.cuda"].Stream
+            other = threading.Thread(target=work)
             other.start()
             other.join(20)
             joined.append(not other.is_alive())

@@ -1,6 +1,9 @@
 """The rows. Data only: literals and constructor calls."""
 
-from . import cuda, mirrors, torch
+from .cuda import RULES as _CUDA
+from .mirrors import MIRRORS
+from .torch import RULES as _TORCH
 
-MIRRORS = mirrors.MIRRORS
-RULES = (*torch.RULES, *cuda.RULES)
+__all__ = ["MIRRORS", "RULES"]
+
+RULES = (*_TORCH, *_CUDA)
