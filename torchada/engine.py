@@ -13,7 +13,7 @@ from .adopt import adopt, replace_references, warn_of_stale
 from .errors import tell
 from .facts import hold_autoload, mirror_visible_devices, snapshot
 from .finder import MIRRORED, WATCHED, Finder
-from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger, Undo
+from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
 from .redirect import apply_patch, self_check
 from .rules import Facts, Rule, Table, load_table
@@ -109,10 +109,8 @@ class Engine:
         """Go back to off, and say so once: never half armed."""
         self.deactivate()
         self.ledger.add("torchada", FAILED, f"{what}: {type(error).__name__}: {error}", error=error)
-        tell(
-            f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own. "
-            "`python -m torchada doctor` tells more."
-        )
+        told = f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own"
+        tell(f"{told}. `python -m torchada doctor` tells more.")
 
     def _arm(self) -> None:
         with self._lock:
@@ -125,7 +123,7 @@ class Engine:
             for rules in self.table.lazy.values():
                 for rule in (rule for group in rules.values() for rule in group):
                     failing = rule.gate.failing(self.facts, self._probe)
-                    self.ledger.add(rule.id, GATED if failing else PENDING, failing or "answered when it is asked for")
+                    self.ledger.add(rule.id, GATED if failing else PENDING, failing or "answered when asked for")
             for rule in self.table.rules:
                 if rule.id not in self.ledger.states():
                     self._apply(rule)
@@ -142,10 +140,8 @@ class Engine:
         failed = self.ledger.failures()
         if failed and self.state == ARMED:
             names = ", ".join(entry.rule for entry in failed[:3]) + (" ..." if len(failed) > 3 else "")
-            tell(
-                f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work; "
-                "`python -m torchada doctor` tells why."
-            )
+            told = f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work"
+            tell(f"{told}; `python -m torchada doctor` tells why.")
         if self.late and self.state == ARMED:
             warn_of_stale(self.virtuals)
 
@@ -179,13 +175,10 @@ class Engine:
         """Whether the gate of a lazy rule holds here."""
         return self.facts is not None and rule.gate.failing(self.facts, self._probe) is None
 
-    def lazy_rules(self, module: str) -> dict[str, list[Rule]]:
-        return self.table.lazy.get(module, {})
-
     def open_rule(self, module: str, name: str) -> Rule | None:
         """The rule that answers this name, if any; a second one whose gate holds is recorded as shadowed."""
         found: Rule | None = None
-        for rule in self.lazy_rules(module).get(name, ()):
+        for rule in self.table.lazy.get(module, {}).get(name, ()):
             if self.is_open(rule):
                 if found is None:
                     found = rule
@@ -222,11 +215,10 @@ class Engine:
     def module_done(self, name: str) -> None:
         """A watched or mirrored module has been executed."""
         self._executed.add(name)
-        virtual = self.virtuals.get(name)
-        parent = self.virtuals.get(name.rpartition(".")[0])
-        if virtual is not None and parent is not None:
+        above, _, child = name.rpartition(".")
+        if name in self.virtuals and above in self.virtuals:
             # importlib sets the child on the public parent only; native code that says `child.x` needs it as well.
-            vars(parent.native).setdefault(name.rpartition(".")[2], virtual.module)
+            vars(self.virtuals[above].native).setdefault(child, self.virtuals[name].module)
         if name in ROOTS:
             self.ready()
         elif self.state == ARMED:
@@ -243,15 +235,8 @@ class Engine:
             finder, self.finder = self.finder, None
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
-        for entry in self.ledger.take_undos():
-            try:
-                assert entry.undo is not None
-                entry.undo()
-            except Exception as error:
-                self.ledger.add(entry.rule, FAILED, f"undo: {type(error).__name__}: {error}", error=error)
-                tell(f"torchada could not undo {entry.rule}: {error}")
-            else:
-                self.ledger.add(entry.rule, UNDONE)
+        for entry in self.ledger.undo():
+            tell(f"torchada could not undo {entry.rule}: {entry.detail}")
         for virtual in self.virtuals.values():
             virtual.forget()
         replace_references({id(virtual.module): virtual.native for virtual in self.virtuals.values()})

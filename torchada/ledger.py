@@ -54,9 +54,19 @@ class Ledger:
     def failures(self) -> list[Entry]:
         return [entry for entry in self.states().values() if entry.outcome == FAILED]
 
-    def take_undos(self) -> list[Entry]:
-        """Every entry with an undo, newest first; each is given out once."""
+    def undo(self) -> list[Entry]:
+        """Run every undo, newest first and each once. Returns the entries of those that failed."""
         with self._lock:
             taken = [entry for entry in reversed(self._entries) if entry.undo is not None]
             self._entries = [entry for entry in self._entries if entry.undo is None]
-            return taken
+        failed = []
+        for entry in taken:
+            try:
+                assert entry.undo is not None
+                entry.undo()
+            except Exception as error:
+                self.add(entry.rule, FAILED, f"undo: {type(error).__name__}: {error}", error=error)
+                failed.append(self._last[entry.rule])
+            else:
+                self.add(entry.rule, UNDONE)
+        return failed

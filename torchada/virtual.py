@@ -85,7 +85,7 @@ class Virtual:
         public = {name for name in vars(self.module) if name not in ours}
         hidden = {
             name
-            for name, rules in self.engine.lazy_rules(self.name).items()
+            for name, rules in self.engine.table.lazy.get(self.name, {}).items()
             if any(isinstance(rule.do, Refuse) and rule.do.absent and self.engine.is_open(rule) for rule in rules)
         }
         return sorted((public | set(dir(self.native))) - hidden)
