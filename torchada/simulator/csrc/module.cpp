@@ -177,6 +177,10 @@ PyObject* exchange_device_py(PyObject*, PyObject* device) {
     return PyLong_FromLong(exchange_device(index));
   });
 }
+// A function of its own: built-in functions over one C function are equal, and tables keyed by them mix them up.
+PyObject* maybe_exchange_device_py(PyObject* module, PyObject* device) {
+  return exchange_device_py(module, device);
+}
 PyObject* can_access_peer(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *device = nullptr, *peer = nullptr;
@@ -611,7 +615,7 @@ PyMethodDef functions[] = {
     {"_musa_getDeviceCount", get_device_count, METH_NOARGS, nullptr},
     {"_musa_setDevice", set_device_py, METH_O, nullptr},
     {"_musa_exchangeDevice", exchange_device_py, METH_O, nullptr},
-    {"_musa_maybeExchangeDevice", exchange_device_py, METH_O, nullptr},
+    {"_musa_maybeExchangeDevice", maybe_exchange_device_py, METH_O, nullptr},
     {"_musa_canDeviceAccessPeer", can_access_peer, METH_VARARGS, nullptr},
     {"_musa_isInBadFork", is_in_bad_fork, METH_NOARGS, nullptr},
     {"_musa_getArchFlags", get_arch_flags, METH_NOARGS, nullptr},
@@ -756,7 +760,7 @@ PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "torch_musa._MUSAC", nullptr, -
 bool add_musart(PyObject* module) {
   Ref musart(PyModule_Create(&musart_def)), aoti(PyModule_Create(&aoti_def));
   if (!musart || !aoti) return false;
-  Ref make_enum(import_attribute("enum", "IntEnum"));
+  Ref make_enum(import_attribute("enum", "IntFlag")); // any integer is a value, as with pybind11's enumerations
   Ref errors(make_enum ? PyObject_CallFunction(make_enum.object, "s{s:i}", "musaError", "success", 0) : nullptr);
   if (!errors || PyObject_SetAttrString(musart.object, "musaError", errors.object) != 0) return false;
   Ref runner(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(O){}", "AOTIModelContainerRunnerMusa", &PyBaseObject_Type));

@@ -247,15 +247,20 @@ struct Pool {
 PyTypeObject* pool_type = nullptr;
 thread_local PyObject* active_pool = nullptr; // borrowed from the context object that set it
 
-PyObject* pool_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"allocator", "is_user_created", nullptr};
-  PyObject* allocator = Py_None;
-  int user = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op", const_cast<char**>(names), &allocator, &user)) return nullptr;
-  if (allocator != Py_None) return not_yet("memory pools with an allocator of your own");
+// Like pybind11's classes: arguments are looked at in __init__ only, so that a Python subclass may take others.
+PyObject* pool_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self) reinterpret_cast<Pool*>(self)->id = new_pool_id();
   return self;
+}
+int pool_init(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"allocator", "is_user_created", nullptr};
+  PyObject* allocator = Py_None;
+  int user = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op", const_cast<char**>(names), &allocator, &user)) return -1;
+  if (allocator == Py_None) return 0;
+  not_yet("memory pools with an allocator of your own");
+  return -1;
 }
 PyObject* pool_get_id(PyObject* self, void*) {
   auto id = reinterpret_cast<Pool*>(self)->id;
@@ -267,7 +272,10 @@ PyObject* pool_get_allocator(PyObject*, void*) {
 PyGetSetDef pool_fields[] = {{"id", pool_get_id, nullptr, nullptr, nullptr},
                              {"allocator", pool_get_allocator, nullptr, nullptr, nullptr},
                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyType_Slot pool_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pool_new)}, {Py_tp_getset, pool_fields}, {0, nullptr}};
+PyType_Slot pool_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pool_new)},
+                            {Py_tp_init, reinterpret_cast<void*>(pool_init)},
+                            {Py_tp_getset, pool_fields},
+                            {0, nullptr}};
 PyType_Spec pool_spec = {"torch_musa._MUSAC._MemPool", sizeof(Pool), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pool_slots};
 
 struct PoolContext {

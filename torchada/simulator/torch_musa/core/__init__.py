@@ -4,7 +4,10 @@ import os.path as _osp
 
 import torch_musa
 
+from . import _comm
 from ._lazy_init import _lazy_init as _lazy_init_musa
+
+_comm.bind(torch_musa._MUSAC)
 
 cmake_prefix_path = _osp.join(_osp.dirname(_osp.dirname(__file__)), "share", "cmake")
 
