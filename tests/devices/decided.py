@@ -11,10 +11,10 @@ PASSES_ON = "hands the device to torch's factories, Tensor.to or torch.device"
 FROM_TENSORS = "works with devices read from tensors, never with what a user wrote"
 
 NATIVE = {
-    "_C._VariableFunctions:_cufft_*": "cuFFT plans exist only on CUDA; torch.backends.cuda is " + ELSEWHERE + "torch.cuda",
+    "_C._VariableFunctions:_cufft_*": ELSEWHERE + "torch.backends.cuda",
     "_C:device.__init__": "the constructor is device.__new__",
     "_C:Generator.__init__": "the constructor is Generator.__new__",
-    "_C:TensorBase.__init__": "torch.Tensor(device=) accepts only the device of the default tensor type, on CUDA as well",
+    "_C:TensorBase.__init__": "torch.Tensor(device=) takes only the default tensor type's device, as on CUDA",
     "_C:TensorBase.xpu": "another accelerator",
     "_C:*_mtia_*": "another accelerator",
     "_C:*_xpu_*": "another accelerator",

@@ -86,7 +86,9 @@ def test_state_functions() -> None:
     assert torch._C._is_autocast_available(device_type="cuda")
     try:
         torch.set_autocast_enabled("cuda", True)
-        assert torch.is_autocast_enabled("cuda") and torch.is_autocast_enabled() and not torch.is_autocast_enabled("cpu")
+        assert (
+            torch.is_autocast_enabled("cuda") and torch.is_autocast_enabled() and not torch.is_autocast_enabled("cpu")
+        )
         torch.set_autocast_enabled(False)
         assert not torch.is_autocast_enabled("cuda")
         torch.set_autocast_dtype("cuda", torch.bfloat16)
@@ -157,31 +159,3 @@ def test_checkpoint_keeps_autocast_and_rng() -> None:
     assert y.dtype == torch.float16
     y.sum().backward()
     assert x.grad is not None and x.grad.is_cuda
-
-
-@pytest.mark.parametrize(
-    ("rule", "probe"),
-    [
-        ("torch.amp.autocast_mode:autocast.__init__", lambda: torch.autocast("cuda").device == "musa"),
-        ("torch.amp.grad_scaler:GradScaler.__init__", lambda: torch.amp.GradScaler()._device == "musa"),
-        ("torch:_C.get_autocast_dtype", lambda: _dtype_of_both()),
-        ("torch:_C.is_autocast_enabled", lambda: _enabled_of_both()),
-    ],
-)
-def test_needs_its_rule(rule_off: Any, rule: str, probe: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert probe()
-        with rule_off(rule):
-            assert not probe()
-        assert probe()
-
-
-def _dtype_of_both() -> bool:
-    with torch.autocast("musa", torch.bfloat16):
-        return torch.get_autocast_dtype("cuda") == torch.bfloat16
-
-
-def _enabled_of_both() -> bool:
-    with torch.autocast("musa"):
-        return torch._C.is_autocast_enabled("cuda")

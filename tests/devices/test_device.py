@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_forms(make: Callable[[], torch.device], index: int | None) -> None:
     ],
 )
 def test_malformed(value: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=re.escape(text)):
         torch.device(value)
     if value is not None:
         with pytest.raises((error, TypeError)):
@@ -89,7 +90,7 @@ def test_malformed_two_part_forms() -> None:
     lambda: torch.nn.Linear(2, 2, device="cuda:9"),
 ])  # fmt: skip
 def test_index_out_of_range(make: Callable[[], Any]) -> None:
-    with pytest.raises(RuntimeError, match="(?i)invalid device ordinal"):
+    with pytest.raises(RuntimeError, match=r"(?i)invalid device ordinal"):
         make()
 
 
@@ -177,13 +178,3 @@ def _saved(value: Any) -> bytes:
     file = io.BytesIO()
     torch.save(value, file)
     return file.getvalue()
-
-
-def test_needs_its_rules(rule_off: Any) -> None:
-    with rule_off("torch:device.__new__"):
-        assert torch.device("cuda").type == "cuda"
-    with rule_off("torch:device.__reduce__"):
-        assert b"musa" in pickle.dumps(torch.device("cuda"))
-    with rule_off("torch:get_device_module"):
-        assert torch.get_device_module("cuda") is not torch.cuda
-    assert torch.device("cuda").type == "musa" and torch.get_device_module("cuda") is torch.cuda

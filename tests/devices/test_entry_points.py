@@ -150,7 +150,9 @@ def test_compressed_sparse(kind: str) -> None:
     for value in VALUES:
         made = getattr(torch, f"sparse_{kind}_tensor")([0, 1, 2], [0, 1], values, (2, 2), device=value)
         assert (made.device.type, made.device.index) == ("musa", _index(value))
-    made = torch.sparse_compressed_tensor([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2), layout=torch.sparse_csr, device="cuda:1")
+    made = torch.sparse_compressed_tensor(
+        [0, 1, 2], [0, 1], [1.0, 2.0], (2, 2), layout=torch.sparse_csr, device="cuda:1"
+    )
     assert made.device == torch.device("cuda:1")
 
 

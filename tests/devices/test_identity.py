@@ -72,10 +72,15 @@ def test_name_doc_signature_and_pickle_as_natively(run_python: Callable[..., Any
     environ = {"TORCHADA": "0", "TORCHADA_SIMULATE": None}
     native = json.loads(run_python(NATIVE, env=environ).stdout.splitlines()[-1])
     ours = json.loads(run_python("import torchada\n" + NATIVE).stdout.splitlines()[-1])
-    replaced = {"torch:Tensor.to", "torch:Tensor.pin_memory", "torch:Tensor.is_pinned", "torch.random:fork_rng",
-                "torch:UntypedStorage.is_cuda", "torch:_C.is_autocast_enabled", "torch:_C.set_autocast_enabled"}  # torch_musa's own functions stand there  # fmt: skip
+    # torch_musa's own functions stand there.
+    replaced = {
+        "torch:Tensor.to", "torch:Tensor.pin_memory", "torch:Tensor.is_pinned", "torch.random:fork_rng",
+        "torch:UntypedStorage.is_cuda", "torch:_C.is_autocast_enabled", "torch:_C.set_autocast_enabled",
+    }  # fmt: skip
     assert len(native) > 80
-    assert {at: ours[at] for at in native if at not in replaced} == {at: native[at] for at in native if at not in replaced}
+    assert {at: ours[at] for at in native if at not in replaced} == {
+        at: native[at] for at in native if at not in replaced
+    }
 
 
 def test_names_from_before_activation_and_hash(run_python: Callable[..., Any]) -> None:
@@ -127,7 +132,7 @@ def test_partial_and_bound_methods() -> None:
     to, cuda, new = torch.ones(2).to, torch.ones(2).cuda, torch.ones(2).new_zeros
     assert to("cuda").is_cuda and to(device="cuda:1").device.index == 1 and cuda(1).device.index == 1
     assert new(2, device="cuda").is_cuda
-    assert list(map(torch.Tensor.cuda, [torch.ones(1)]))[0].is_cuda
+    assert next(map(torch.Tensor.cuda, [torch.ones(1)])).is_cuda
     assert torch.Tensor.to(torch.ones(1), "cuda").is_cuda
     kwargs = {"dtype": torch.float16, "device": "cuda:1"}
     assert torch.zeros(2, **kwargs).device.index == 1 and kwargs["device"] == "cuda:1"

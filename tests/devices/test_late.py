@@ -18,7 +18,8 @@ x = torch.ones(2)
 assert zeros is torch.zeros and device is torch.device and cuda is Tensor.cuda
 assert device("cuda:1").type == "musa"
 for made in (
-    zeros(2, device=old1), torch.zeros(2, device=old1), make(), x.to(old1), x.to(device=old1), to(x, old1), cuda(x, old1),
+    zeros(2, device=old1), torch.zeros(2, device=old1), make(), x.to(old1), x.to(device=old1), to(x, old1),
+    cuda(x, old1),
     x.cuda(old1), x.new_zeros(2, device=old1), torch.tensor([1], device=old1), torch.empty_like(x, device=old1),
     x.new_tensor([1], device=old1), torch.nn.Linear(2, 2, device=old1).weight, torch.nn.Linear(2, 2).to(old1).weight,
     torch.nn.Linear(2, 2).cuda(old1).weight, torch.fft.fftfreq(4, device=old1), torch.UntypedStorage(4, device=old1),
@@ -39,6 +40,14 @@ torch.accelerator.set_device_index(old1)
 assert torch.accelerator.current_device_index() == 1
 torch.accelerator.set_device_index(0)
 assert torch.get_device_module(old) is torch.musa
+class Sub(torch.Tensor):
+    __torch_dispatch__ = classmethod(lambda *args: None)
+meta = torch.empty(2, device="meta")
+made = torch.Tensor._make_subclass(Sub, meta, dispatch_device=True, device_for_backend_keys=old1)
+assert torch._C._dispatch_keys(made).has(torch._C.DispatchKey.PrivateUse1), torch._C._dispatch_keys(made)
+y = torch.arange(4, dtype=torch.uint8, device="cuda:1")
+view = torch._C._construct_storage_from_data_pointer(y.data_ptr(), old1, 4)
+assert view.device == torch.device("cuda:1") and view.data_ptr() == y.data_ptr()
 import io
 file = io.BytesIO(); torch.save(x, file); file.seek(0)
 assert torch.load(file, map_location=old1).device == torch.device("cuda:1")
@@ -70,8 +79,9 @@ assert x.is_cuda is False and x.type() == "torch.musa.FloatTensor"
 raised = 0
 for call in (
     lambda: torch.zeros(1, device="cuda"), lambda: torch.ones(1).to("cuda"), lambda: torch.ones(1).cuda(),
-    lambda: torch.ones(1).new_zeros(1, device="cuda"), lambda: nn.Linear(1, 1).cuda(), lambda: nn.Linear(1, 1).to("cuda"),
-    lambda: torch.cuda.FloatTensor(1), lambda: torch.ones(1).type("torch.cuda.FloatTensor"), lambda: torch.Stream("cuda"),
+    lambda: torch.ones(1).new_zeros(1, device="cuda"), lambda: nn.Linear(1, 1).cuda(),
+    lambda: nn.Linear(1, 1).to("cuda"), lambda: torch.cuda.FloatTensor(1),
+    lambda: torch.ones(1).type("torch.cuda.FloatTensor"), lambda: torch.Stream("cuda"),
     lambda: torch.Generator("cuda"), lambda: torch.UntypedStorage(1, device="cuda"),
     lambda: torch.tensor([1], device="cuda"), lambda: torch.ops.aten.zeros.default([2], device=torch.device("cuda")),
 ):

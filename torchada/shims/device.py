@@ -27,9 +27,7 @@ def configure() -> Callable[[], None]:
 def spellings() -> dict[str, Any]:
     """Ready devices for the usual strings."""
     usual = ("cpu", "meta", BACKEND, *(f"{BACKEND}:{index}" for index in range(8)))
-    return {name: torch.device(name) for name in usual} | {
-        cuda: torch.device(musa) for cuda, musa in SPELLINGS.items()
-    }
+    return {name: torch.device(name) for name in usual} | {cuda: torch.device(musa) for cuda, musa in SPELLINGS.items()}
 
 
 def as_cuda(text: str) -> str:

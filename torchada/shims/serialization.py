@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import serialization
+from torch.utils.hooks import warn_if_has_hooks
 
 from .device import BACKEND, as_cuda, translate
 
@@ -42,6 +43,26 @@ def install() -> Callable[[], None]:
         registry[:] = [entry for entry in registry if entry[1] is not _tag]
 
     return undo
+
+
+def reduce_tensor(original: Callable[..., Any], self: torch.Tensor, protocol: int) -> Any:
+    """``Tensor._reduce_ex_internal``: a sparse MUSA tensor is written as a sparse CUDA tensor is, by its parts.
+
+    torch writes a tensor without a storage that is on any other accelerator as a copy and the device's name, which no
+    CUDA or CPU machine can read.
+    """
+    if self.device.type != BACKEND or torch._C._has_storage(self):
+        return original(self, protocol)
+    if self.layout == torch.sparse_coo:
+        parts: tuple[Any, ...] = (self._indices(), self._values(), self.size(), self.is_coalesced())
+    elif self.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = (self.crow_indices(), self.col_indices(), self.values(), self.size())
+    elif self.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = (self.ccol_indices(), self.row_indices(), self.values(), self.size())
+    else:
+        return original(self, protocol)
+    warn_if_has_hooks(self)
+    return torch._utils._rebuild_sparse_tensor, (self.layout, parts)
 
 
 def validate_cuda_device(original: Callable[..., Any], location: str) -> int | None:

@@ -72,8 +72,8 @@ def set_data(self: torch.Tensor, value: Any) -> bool:
     except RuntimeError as error:
         self.grad = grad
         raise RuntimeError(
-            "torchada: `.data` cannot be moved to another device while an autograd graph or another C++ owner holds the "
-            f"tensor: move it before the forward pass, or after backward() ({error})"
+            "torchada: `.data` cannot be moved to another device while an autograd graph or another C++ owner holds "
+            f"the tensor: move it before the forward pass, or after backward() ({error})"
         ) from None
     if hooks[0] is not None:
         self._backward_hooks = hooks[0]
@@ -105,19 +105,31 @@ def cuda_array_interface(original: Original, self: torch.Tensor) -> Any:
     return original(self)
 
 
-def to_is_replaced() -> bool:
-    """Whether torch_musa put its own function over ``Tensor.to``."""
-    return "to" in vars(torch.Tensor)
+def _compares_devices(name: str) -> bool:
+    """Whether torch_musa put its own function over ``Tensor.name`` and that function names a device type itself.
+
+    One that only hands its arguments on to torch's method needs no translation of its own, and none is what it gets:
+    these methods are called too often for a second look at their arguments.
+    """
+    function = vars(torch.Tensor).get(name)
+    if function is None:
+        return False
+    words = {*function.__code__.co_consts, *(function.__defaults__ or ())} - {function.__doc__}
+    helpers = [function.__globals__.get(used) for used in function.__code__.co_names]
+    words.update(*(helper.__code__.co_consts for helper in helpers if hasattr(helper, "__code__")))
+    return any(isinstance(word, str) and BACKEND in word for word in words)
 
 
-def pin_memory_is_replaced() -> bool:
-    """The same for ``Tensor.pin_memory``."""
-    return "pin_memory" in vars(torch.Tensor)
+def to_compares_devices() -> bool:
+    return _compares_devices("to")
 
 
-def is_pinned_is_replaced() -> bool:
-    """The same for ``Tensor.is_pinned``."""
-    return "is_pinned" in vars(torch.Tensor)
+def pin_memory_compares_devices() -> bool:
+    return _compares_devices("pin_memory")
+
+
+def is_pinned_compares_devices() -> bool:
+    return _compares_devices("is_pinned")
 
 
 # ---------------------------------------------------------------- legacy types

@@ -11,7 +11,7 @@ _DEVICE_TYPE = Detour(keywords=("device_type",))
 _FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
 
 _WHY = "a cuda device means the MUSA device"
-_REPLACED = "torch_musa puts a Python function over torch's method"
+_REPLACED = "torch_musa's own function over torch's method compares the device with its name"
 _LEGACY = "legacy tensor types are names of CUDA programs"
 
 DEVICE = (
@@ -75,8 +75,9 @@ FACTORIES = (
     *each(
         "torch",
         """arange asarray as_tensor bartlett_window blackman_window empty empty_like empty_permuted empty_quantized
-        empty_strided eye from_file full full_like hamming_window hann_window kaiser_window linspace logspace normal ones
-        ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor sparse_bsc_tensor
+        empty_strided eye from_file full full_like hamming_window hann_window kaiser_window linspace logspace
+        normal ones ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor
+        sparse_bsc_tensor
         sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor tensor
         tril_indices triu_indices zeros zeros_like _assert_tensor_metadata _cudnn_init_dropout_state
         _efficientzerotensor _empty_affine_quantized _empty_per_channel_affine_quantized _make_dep_token
@@ -152,21 +153,21 @@ TENSOR = (
     Rule(
         "torch:Tensor.to",
         _FIRST,
-        when="probe tensor:to_is_replaced",
+        when="probe tensor:to_compares_devices",
         why=_REPLACED,
         test="tests/devices/test_tensor.py",
     ),
     Rule(
         "torch:Tensor.pin_memory",
         _FIRST,
-        when="probe tensor:pin_memory_is_replaced",
+        when="probe tensor:pin_memory_compares_devices",
         why=_REPLACED,
         test="tests/devices/test_tensor.py",
     ),
     Rule(
         "torch:Tensor.is_pinned",
         _FIRST,
-        when="probe tensor:is_pinned_is_replaced",
+        when="probe tensor:is_pinned_compares_devices",
         why=_REPLACED,
         test="tests/devices/test_tensor.py",
     ),
@@ -206,7 +207,9 @@ TENSOR = (
         why="MUSA memory must not be taken for CUDA memory",
         test="tests/devices/test_tensor.py",
     ),
-    Rule("torch:_C.TensorBase.type", Detour(shim="tensor:tensor_type"), why=_LEGACY, test="tests/devices/test_tensor.py"),
+    Rule(
+        "torch:_C.TensorBase.type", Detour(shim="tensor:tensor_type"), why=_LEGACY, test="tests/devices/test_tensor.py"
+    ),
     Rule(
         "torch:FloatTensor.__class__.__instancecheck__",
         Detour(shim="tensor:legacy_instance"),
@@ -234,6 +237,12 @@ STORAGE = (
         "torch.serialization:register_package",
         Install("serialization:install"),
         why="checkpoints carry CUDA locations in both directions; torch_musa refuses them",
+        test="tests/devices/test_checkpoints.py",
+    ),
+    Rule(
+        "torch:Tensor._reduce_ex_internal",
+        Detour(shim="serialization:reduce_tensor"),
+        why="sparse tensors are written in the form every machine can read",
         test="tests/devices/test_checkpoints.py",
     ),
     Rule(

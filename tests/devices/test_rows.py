@@ -1,0 +1,334 @@
+"""Every row of tables/torch.py changes something: without it, its probe fails or answers otherwise."""
+
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchada.engine import ENGINE
+from torchada.ledger import ACTIVE
+from torchada.rules import Rule
+from torchada.tables.torch import RULES
+
+from .test_entry_points import CPU, FACTORIES, METHODS
+
+NET = "torch.library:Library"
+PLACES = {
+    "fft.fftfreq": "torch:_C._fft.fft_fftfreq",
+    "fft.rfftfreq": "torch:_C._fft.fft_rfftfreq",
+    "nested.nested_tensor": "torch:_C._nested.nested_tensor",
+}
+COMPRESSED = ([0, 1, 2], [0, 1])
+
+
+def _on_musa(call: Callable[[], Any]) -> Callable[[], bool]:
+    return lambda: call().device.type == "musa"
+
+
+def _sparse(name: str) -> Callable[[], bool]:
+    values = [[[1.0]], [[2.0]]] if "_bs" in name else [1.0, 2.0]
+    more = {"layout": torch.sparse_csr} if "compressed" in name else {}
+    return _on_musa(lambda: getattr(torch, name)(*COMPRESSED, values, (2, 2), device="cuda", **more))
+
+
+def _raises_for_musa(call: Callable[[], Any]) -> Callable[[], bool]:
+    """For what this backend refuses: the refusal must come from it and not from a missing CUDA."""
+
+    def probe() -> bool:
+        try:
+            return call().device.type == "musa"  # type: ignore[no-any-return]
+        except (RuntimeError, NotImplementedError, AssertionError) as error:
+            return (
+                "CUDA" not in str(error).split("[", maxsplit=1)[0]
+                and "cuda" not in str(error).split("[", maxsplit=1)[0]
+            )
+
+    return probe
+
+
+def _wrapper_subclass() -> torch.Tensor:
+    sub = type("Sub", (torch.Tensor,), {"__torch_dispatch__": classmethod(lambda *args: None)})
+    return torch.Tensor._make_wrapper_subclass(sub, (2,), device="cuda")
+
+
+def _saved_on_cuda() -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(torch.ones(2, device="musa"), file)
+    file.seek(0)
+    return file
+
+
+def _adopts_data() -> bool:
+    x = torch.ones(2)
+    x.data = torch.ones(2, device="musa")
+    return x.device.type == "musa"
+
+
+def _default_type() -> bool:
+    try:
+        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+        return torch.zeros(1).device.type == "musa"
+    finally:
+        torch.set_default_tensor_type("torch.FloatTensor")
+        torch.set_default_device(None)
+
+
+def _autocast_dtype() -> bool:
+    with torch.autocast("musa", torch.bfloat16):
+        return torch.get_autocast_dtype("cuda") == torch.bfloat16
+
+
+def _autocast_set_dtype() -> bool:
+    try:
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        return torch.get_autocast_dtype("musa") == torch.bfloat16
+    finally:
+        torch.set_autocast_dtype("musa", torch.float16)
+
+
+def _autocast_set_enabled() -> bool:
+    try:
+        torch._C.set_autocast_enabled(True)
+        return torch.is_autocast_enabled("musa")
+    finally:
+        torch.set_autocast_enabled("musa", False)
+        torch._C.set_autocast_enabled("cuda", False)
+
+
+def _gpu_dtype() -> bool:
+    try:
+        torch.set_autocast_dtype("musa", torch.float64)  # never CUDA's
+        return torch.get_autocast_gpu_dtype() == torch.float64
+    finally:
+        torch.set_autocast_dtype("musa", torch.float16)
+
+
+def _set_gpu_dtype() -> bool:
+    try:
+        torch.set_autocast_gpu_dtype(torch.bfloat16)
+        return torch.get_autocast_dtype("musa") == torch.bfloat16
+    finally:
+        torch.set_autocast_dtype("musa", torch.float16)
+
+
+def _custom_forward() -> bool:
+    seen = []
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.dtype)
+            return x
+
+    with torch.autocast("musa"):
+        Function.apply(torch.ones(1, device="musa", dtype=torch.float16))
+    return seen == [torch.float32]
+
+
+def _custom_backward() -> bool:
+    wrapped = torch.amp.custom_bwd(lambda ctx, grad: None, device_type="cuda")
+    values = [cell.cell_contents for cell in wrapped.__closure__ or ()]
+    return "musa" in values and "cuda" not in values
+
+
+def _autocast_of_custom_op(register: Callable[[Any, str], Any]) -> Callable[[], bool]:
+    def probe() -> bool:
+        name = f"torchada_test::probe{len(PROBED)}"
+        PROBED.append(name)
+        op = torch.library.custom_op(name, lambda_tensor, mutates_args=())
+        register(op, name)
+        with torch.autocast("musa"):
+            return op(torch.ones(1, device="musa")).dtype == torch.float16  # type: ignore[no-any-return]
+
+    return probe
+
+
+PROBED: list[str] = []
+
+
+def lambda_tensor(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def _fork_rng() -> bool:
+    warned = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with torch.random.fork_rng(devices=None, device_type="cuda", _caller="probe"):
+            pass
+        warned = [str(warning.message) for warning in caught]
+    torch.random._fork_rng_warned_already = False
+    return not any("CUDA reports" in text for text in warned)
+
+
+def _save_on_cpu() -> bool:
+    return torch.autograd.graph.save_on_cpu(pin_memory=True).pack_hook(torch.ones(1, device="musa"))[1].is_pinned()
+
+
+PROBES: dict[str, Callable[[], bool]] = {
+    **{
+        PLACES.get(name, f"torch:{name}"): _on_musa(
+            lambda name=name: _attribute(name)(*FACTORIES[name], device="cuda")  # type: ignore[misc]
+        )
+        for name in FACTORIES
+    },
+    **{
+        f"torch:_C.TensorBase.{name}": _on_musa(
+            lambda name=name: getattr(CPU, name)(*METHODS[name], device="cuda")  # type: ignore[misc]
+        )
+        for name in METHODS
+    },
+    **{f"torch:sparse_{kind}_tensor": _sparse(f"sparse_{kind}_tensor") for kind in ("bsc", "bsr", "csc", "csr")},
+    "torch:sparse_compressed_tensor": _sparse("sparse_compressed_tensor"),
+    "torch:kaiser_window": _raises_for_musa(lambda: torch.kaiser_window(4, device="cuda")),
+    "torch:from_file": _raises_for_musa(lambda: torch.from_file("nothing", size=1, device="cuda")),
+    "torch:empty_quantized": _raises_for_musa(
+        lambda: torch.empty_quantized((2,), torch.quantize_per_tensor(CPU, 1.0, 0, torch.quint8), device="cuda")
+    ),
+    "torch:_empty_affine_quantized": _raises_for_musa(
+        lambda: torch._empty_affine_quantized((2,), scale=1.0, zero_point=0, dtype=torch.quint8, device="cuda")
+    ),
+    "torch:_empty_per_channel_affine_quantized": _raises_for_musa(
+        lambda: torch._empty_per_channel_affine_quantized(
+            (2,), scales=CPU, zero_points=CPU, axis=0, dtype=torch.quint8, device="cuda"
+        )
+    ),
+    "torch:_cudnn_init_dropout_state": _raises_for_musa(
+        lambda: torch._cudnn_init_dropout_state(0.5, True, 1, dtype=torch.uint8, device="cuda")
+    ),
+    "torch:_assert_tensor_metadata": lambda: (
+        torch._assert_tensor_metadata(torch.ones(1, device="musa:0"), device="cuda:0") is None
+    ),
+    "torch:_make_dep_token": _on_musa(lambda: torch._make_dep_token(device="cuda")),
+    "torch:_nested_tensor_from_tensor_list": _on_musa(
+        lambda: torch._nested_tensor_from_tensor_list([CPU], None, None, "cuda")
+    ),
+    "torch:_C.TensorBase._make_wrapper_subclass": _on_musa(_wrapper_subclass),
+    "torch:Generator.__new__": _on_musa(lambda: torch.Generator("cuda")),
+    "torch:Stream.__new__": _on_musa(lambda: torch.Stream("cuda")),
+    "torch:Event.__new__": _on_musa(lambda: torch.Event("cuda")),
+    "torch:_C._nn._parse_to": lambda: torch._C._nn._parse_to("cuda")[0].type == "musa",
+    "torch:_C.StorageBase.__new__": _on_musa(lambda: torch.UntypedStorage(1, device="cuda")),
+    "torch:_C.TensorBase.new": _on_musa(lambda: torch.ones(1, device="musa").new(1, device="cuda")),
+    "torch:_C.TensorBase.is_cuda": lambda: torch.ones(1, device="musa").is_cuda,
+    "torch:_C.TensorBase.data": _adopts_data,
+    "torch:_has_compatible_shallow_copy_type": lambda: torch._has_compatible_shallow_copy_type(
+        CPU, torch.ones(1, device="musa")
+    ),
+    "torch:Tensor.__cuda_array_interface__": lambda: (
+        not hasattr(torch.ones(1, device="musa"), "__cuda_array_interface__")
+    ),
+    "torch:_C.TensorBase.type": lambda: torch.ones(1, device="musa").type() == "torch.cuda.FloatTensor",
+    "torch:FloatTensor.__class__.__instancecheck__": lambda: isinstance(
+        torch.ones(1, device="musa"), torch.cuda.FloatTensor
+    ),
+    "torch:_tensor_classes": _on_musa(lambda: torch.cuda.FloatTensor(1)),
+    "torch:set_default_tensor_type": _default_type,
+    "torch:UntypedStorage.is_cuda": lambda: True,  # torch_musa answers the same: see EXEMPT
+    "torch:TypedStorage.is_cuda": lambda: torch.ones(1, device="musa").storage().is_cuda,
+    "torch.serialization:register_package": lambda: b"cuda:0" in _saved_on_cuda().getvalue(),
+    "torch:Tensor._reduce_ex_internal": lambda: b"musa" not in pickle.dumps(torch.eye(2).to_sparse().to("musa")),
+    "torch.serialization:validate_cuda_device": lambda: torch.serialization.validate_cuda_device("cuda:1") == 1,
+    "torch:device.__new__": lambda: torch.device("cuda").type == "musa",
+    "torch:device.__reduce__": lambda: b"cuda" in pickle.dumps(torch.device("musa")),
+    "torch:get_device_module": lambda: torch.get_device_module("cuda") is torch.cuda,
+    "torch:_C._dispatch_key_for_device": lambda: torch._C._dispatch_key_for_device("cuda") == "PrivateUse1",
+    "torch._library.custom_ops:CustomOpDef.register_autocast": _autocast_of_custom_op(
+        lambda op, name: op.register_autocast("cuda", torch.float16)
+    ),
+    NET: _on_musa(lambda: torch.ops.aten.zeros.default([2], device="cuda:1")),
+    "torch:_C.get_autocast_dtype": _autocast_dtype,
+    "torch:_C.set_autocast_dtype": _autocast_set_dtype,
+    "torch:_C.is_autocast_enabled": lambda: _with_musa_autocast(lambda: torch._C.is_autocast_enabled("cuda")),
+    "torch:_C.set_autocast_enabled": _autocast_set_enabled,
+    "torch:_C.get_autocast_gpu_dtype": _gpu_dtype,
+    "torch:_C.set_autocast_gpu_dtype": _set_gpu_dtype,
+    "torch.amp.autocast_mode:autocast.__init__": lambda: torch.autocast("cuda").device == "musa",
+    "torch.amp.autocast_mode:custom_fwd": _custom_forward,
+    "torch.amp.autocast_mode:custom_bwd": _custom_backward,
+    "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
+    "torch.autograd.graph:save_on_cpu.__init__": _save_on_cpu,
+}
+
+# Rows whose absence nothing here can show, and why.
+EXEMPT = {
+    "torch:device": "without it nothing is translated at all",
+    "torch.accelerator._utils:_get_device_index": "only for devices made before activation: test_late.py",
+    "torch:_C._construct_storage_from_data_pointer": "only for devices made before activation: test_late.py",
+    "torch:_C.TensorBase._make_subclass": "only for devices made before activation: test_late.py",
+    "torch:_pin_memory": "the native answer for a CUDA device without CUDA is the same error path",
+    "torch:_resize_output_": "an operator of torch's code generator; reached by test_entry_points.py",
+    "torch:Event.from_ipc_handle": "this backend has no event handles between processes",
+    "torch:_C.TensorBase.pin_memory": "torch_musa's own function stands before it",
+    "torch:_C.TensorBase.is_pinned": "torch_musa's own function stands before it",
+    "torch:UntypedStorage.is_cuda": "torch_musa's own property gives the same answer",
+    "torch:_C._is_autocast_available": "torch calls autocast for cuda available on every build",
+    "torch.library:register_autocast": "hands on to CustomOpDef.register_autocast, or to operators made in C++",
+    "torch.random:fork_rng": "torch.cuda answers for the MUSA device as well; the row keeps warnings right",
+    "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda": "test_identity.py compiles with it",
+}
+
+
+def _attribute(path: str) -> Any:
+    value: Any = torch
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _with_musa_autocast(call: Callable[[], bool]) -> bool:
+    with torch.autocast("musa"):
+        return call()
+
+
+def _active(rule: Rule) -> bool:
+    entry = ENGINE.ledger.state(rule.id)
+    return entry is not None and entry.outcome == ACTIVE
+
+
+MINE = [rule for rule in RULES if rule.test.startswith("tests/devices/")]
+
+
+def test_every_row_has_a_probe_or_a_reason() -> None:
+    rows = {rule.at for rule in MINE}
+    assert {at for at in rows if at not in PROBES and at not in EXEMPT and not at.startswith("torch:Tensor.")} == set()
+    assert {at for at in (*PROBES, *EXEMPT) if at not in rows} == set()
+
+
+def test_the_tests_named_by_rows_exist() -> None:
+    root = Path(__file__).resolve().parents[2]
+    assert {rule.test for rule in MINE if not (root / rule.test).exists()} == set()
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in MINE if rule.at in PROBES and rule.at not in EXEMPT], ids=lambda rule: rule.at
+)
+def test_row_is_needed(rule: Rule, rule_off: Any) -> None:
+    if not _active(rule):
+        assert ENGINE.ledger.states()[rule.id].outcome in ("gated", "absent"), rule.id
+        return
+    probe = PROBES[rule.at]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert probe()
+        off = rule_off(rule.id)
+        net = rule_off(NET) if rule.at != NET else None  # the safety net would catch some of them
+        try:
+            if net is not None:
+                net.__enter__()
+            with off:
+                try:
+                    works = probe()
+                except Exception:
+                    works = False
+        finally:
+            if net is not None:
+                net.__exit__(None, None, None)
+        assert not works
+        assert probe()
