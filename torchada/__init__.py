@@ -45,4 +45,10 @@ def __dir__():
     return sorted({*globals(), *__all__})
 
 
-_startup.start("import")
+try:
+    _startup.start("import")
+except ValueError as _error:
+    if "torchada" not in _sys.orig_argv or _sys.argv[0] != "-m":
+        raise
+    # `python -m torchada` imports this before its own code can say it in one line.
+    _sys.exit(f"torchada: {_error}")

@@ -134,8 +134,13 @@ def _activity_checks(platform: Platform) -> list[Check]:
     if ENGINE.facts is None or ENGINE.state == "off":
         text = "; ".join(entry.detail for entry in failures) or "torch could not be imported"
         return [Check("active", BAD, f"no: {text}", "mend what is named; then run doctor again")]
-    via = startup.state["via"] or "import"
-    checks = [Check("active", OK, f"via {via}")]
+    from .enable import starts_with
+
+    via = starts_with()
+    text = (
+        f"via {via}" if via else "in this command only: programs start it by `import torchada` or `python -m torchada`"
+    )
+    checks = [Check("active", OK, text)]
     found = rows(ENGINE.table, ENGINE.facts, ENGINE.ledger)
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts(found).items()))
     checks.append(Check("rules", BAD if failures else OK, told, "see: python -m torchada report" if failures else ""))
