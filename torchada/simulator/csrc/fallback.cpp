@@ -9,6 +9,7 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/_to_copy.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/library.h>
 
@@ -66,7 +67,14 @@ at::Tensor nested(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey
 
 } // namespace
 
-CpuScope::CpuScope(c10::Device device) : no_autocast_(c10::autocast_dispatch_keyset), route_(device.index()) {}
+HostScope::HostScope() : no_autocast_(c10::autocast_dispatch_keyset) {}
+CpuScope::CpuScope(c10::Device device) : route_(device.index()) {}
+
+at::Tensor in_dtype(const at::Tensor& tensor, c10::ScalarType dtype) {
+  if (!tensor.defined()) return tensor;
+  HostScope host;
+  return at::_ops::_to_copy::call(tensor, dtype, std::nullopt, std::nullopt, std::nullopt, false, std::nullopt);
+}
 
 // ---- device tensor -> CPU alias ----------------------------------------------------------------------
 
@@ -234,6 +242,7 @@ struct OpFacts {
   bool reads_data = false;     // its output shape depends on data: the host waits for the device
   bool is_view = false;        // launches nothing
   bool mixes_devices = false;  // documented to take CPU tensors besides device tensors
+  bool sums_products = false;  // see common_half()
 };
 
 // Arguments that CUDA accepts on the CPU although they are not scalars.
@@ -244,6 +253,19 @@ bool may_be_on_cpu(const std::string& op, const std::string& argument) {
     return true;
   }
   return op.find("_fused_") != std::string::npos && argument == "state_steps";
+}
+
+// Devices multiply half precision numbers and add the products in float. The CPU kernels do this with special
+// instructions only, and are ten times slower without them. So float kernels compute these operators, and the
+// result is rounded once.
+constexpr const char* kSumsProducts[] = {"mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"};
+
+bool sums_products(const std::string& op) {
+  if (op == "aten::convolution_overrideable") return true;
+  for (const char* name : kSumsProducts) {
+    if (op.compare(6, std::string::npos, name) == 0) return true;
+  }
+  return false;
 }
 
 const OpFacts& facts_of(const c10::OperatorHandle& op) {
@@ -265,6 +287,7 @@ const OpFacts& facts_of(const c10::OperatorHandle& op) {
   }
   facts.is_view = returns_alias && !writes;
   facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded);
+  facts.sums_products = !writes && sums_products(schema.name());
   facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   return known.emplace(&schema, facts).first->second;
 }
@@ -357,6 +380,19 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 } // namespace
 
+std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_t count) {
+  std::optional<c10::ScalarType> common;
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (!stack[i].isTensor()) continue;
+    const at::Tensor& tensor = stack[i].toTensor();
+    if (!tensor.defined()) continue;
+    auto dtype = tensor.scalar_type();
+    if ((dtype != c10::kHalf && dtype != c10::kBFloat16) || (common && *common != dtype)) return std::nullopt;
+    common = dtype;
+  }
+  return common;
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target, c10::DispatchKeySet keys,
                 torch::jit::Stack* stack) {
   const OpFacts& facts = facts_of(op);
@@ -393,10 +429,11 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
 
   CpuCall call(device);
   std::optional<BorrowCpuGenerator> borrowed;
+  auto half = facts.sums_products ? common_half(*stack, count_in) : std::nullopt;
   for (size_t i = 0; i < count_in; ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (value.isTensor()) {
-      value = call.alias(value.toTensor());
+      value = half ? in_dtype(call.alias(value.toTensor()), c10::kFloat) : call.alias(value.toTensor());
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : value.toTensorList()) list.push_back(call.alias(tensor));
@@ -423,7 +460,14 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
   if (!facts.is_view) count(counters().kernel_launches);
   if (facts.reads_data) count(counters().host_syncs);
 
-  {
+  if (half) {
+    {
+      HostScope host; // the float tensors are no memory of the device
+      target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+    }
+    CpuScope cpu(device);
+    stack->back() = in_dtype(stack->back().toTensor(), *half);
+  } else {
     CpuScope cpu(device);
     target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
   }
@@ -443,14 +487,15 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
 }
 
 void register_layout_kernels() {
-  // PyTorch gives many operators one general kernel and special ones for sparse and nested CPU tensors. The
-  // general one would win over a fallback, so the fallback is registered by name where the CPU has a
+  // PyTorch gives many operators one general kernel and special ones for CPU tensors. The general one would win
+  // over a fallback, and is often narrower or slower, so the fallback is registered by name where the CPU has a
   // special one.
   static std::vector<torch::Library>* libraries = nullptr; // registrations end with the library object
   if (libraries) return;
   libraries = new std::vector<torch::Library>();
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (auto [cpu, musa] : {std::pair{c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1},
+  for (auto [cpu, musa] : {std::pair{c10::DispatchKey::CPU, c10::DispatchKey::PrivateUse1},
+                           {c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1},
                            {c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1},
                            {c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1}}) {
     libraries->emplace_back(torch::Library::IMPL, "aten", musa, __FILE__, __LINE__);
@@ -458,6 +503,10 @@ void register_layout_kernels() {
       if (name.name.rfind("aten::", 0) != 0) continue;
       auto op = dispatcher.findSchema(name);
       if (!op || !op->hasKernelForDispatchKey(cpu) || op->hasKernelForDispatchKey(musa)) continue;
+      if (cpu == c10::DispatchKey::CPU && !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+          !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+        continue; // the fallback comes first already
+      }
       std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
       libraries->back().impl(local.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }

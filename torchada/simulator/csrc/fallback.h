@@ -43,15 +43,27 @@ class CpuCall {
   c10::SmallVector<TensorPair, 4> tensors_;
 };
 
-// What must hold while a CPU kernel works for the device: no autograd, no autocast, memory of the device.
-struct CpuScope {
-  explicit CpuScope(c10::Device device);
+// What must hold while a CPU kernel works for the device: no autograd, no autocast ...
+struct HostScope {
+  HostScope();
 
  private:
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_;
+};
+
+// ... and results in the device's memory.
+struct CpuScope : HostScope {
+  explicit CpuScope(c10::Device device);
+
+ private:
   RouteCpuAllocations route_;
 };
+
+// A CPU tensor in another precision; an undefined one stays undefined.
+at::Tensor in_dtype(const at::Tensor& tensor, c10::ScalarType dtype);
+// The half precision type of all tensors among the last `count` values; none when they differ or are of another type.
+std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_t count);
 
 // Runs `target` on the CPU with the arguments on the stack; `op` is the operator the user called, for
 // messages. The two differ where PyTorch has a hook operator without a CPU kernel.

@@ -137,6 +137,12 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& dst) {
   return copy_from(self, dst, false);
 }
 
+// Lets `x.data = y` and nn.Module.cuda() change a tensor's device in place, as with CUDA; the vendor's build of torch
+// lists its device among those that may.
+bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
+  return self.layout() == from.layout() && self.is_nested() == from.is_nested();
+}
+
 c10::Scalar local_scalar_dense(const Tensor& self) {
   count(counters().host_syncs);
   count(counters().device_to_host);
@@ -167,14 +173,26 @@ void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet, to
   int64_t groups = arguments[8].toInt();
   auto wanted = arguments[9].toBoolList();
   int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
+  auto half = common_half(*stack, kArguments);
   torch::jit::drop(*stack, kArguments);
 
   CpuCall call(grad.device());
   Tensor g = call.alias(grad), i = call.alias(input), w = call.alias(weight);
+  if (half) {
+    g = in_dtype(g, c10::kFloat);
+    i = in_dtype(i, c10::kFloat);
+    w = in_dtype(w, c10::kFloat);
+  }
   count(counters().kernel_launches);
   std::tuple<Tensor, Tensor, Tensor> grads;
   {
-    CpuScope cpu(grad.device());
+    std::optional<CpuScope> cpu;
+    std::optional<HostScope> host; // float tensors that stand for half ones are no memory of the device
+    if (half) {
+      host.emplace();
+    } else {
+      cpu.emplace(grad.device());
+    }
     auto symbolic = [](const std::vector<int64_t>& values) {
       return std::vector<c10::SymInt>(values.begin(), values.end());
     };
@@ -183,6 +201,10 @@ void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet, to
                                                  symbolic(padding), symbolic(dilation), transposed,
                                                  symbolic(output_padding), c10::SymInt(groups),
                                                  {wanted[0], wanted[1], wanted[2]});
+  }
+  if (half) {
+    CpuScope cpu(grad.device());
+    grads = {in_dtype(std::get<0>(grads), *half), in_dtype(std::get<1>(grads), *half), in_dtype(std::get<2>(grads), *half)};
   }
   (void)op;
   torch::jit::push(*stack, call.to_device(std::get<0>(grads)), call.to_device(std::get<1>(grads)), call.to_device(std::get<2>(grads)));
@@ -319,6 +341,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", TORCH_FN(sim::copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(sim::copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(sim::local_scalar_dense));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(sim::has_compatible_shallow_copy_type));
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution_backward>());
   m.impl("mm.dtype", TORCH_FN(sim::mm_dtype));
