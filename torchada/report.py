@@ -18,6 +18,7 @@ from . import __version__, api, startup
 from .engine import ENGINE
 from .errors import ConfigError
 from .facts import versions
+from .inherit import disinherit
 from .ledger import ACTIVE, FAILED, PENDING, Ledger
 from .platform import Platform, detect_platform, simulated, torch_cuda_version
 from .rules import Facts, Table
@@ -136,6 +137,8 @@ def _activity_checks(platform: Platform) -> list[Check]:
         return [Check("active", BAD, f"no: {text}", "mend what is named; then run doctor again")]
     from .enable import starts_with
 
+    if startup.state["via"] == "import":
+        disinherit()  # what this command itself passes on to children is not the user's doing
     via = starts_with()
     text = (
         f"via {via}" if via else "in this command only: programs start it by `import torchada` or `python -m torchada`"
