@@ -458,7 +458,10 @@ static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int our
             }
             continue;
         }
-        if ((changed = translate(old, &t)) == 0) {
+        Py_INCREF(old); /* comparing devices may run any code */
+        changed = translate(old, &t);
+        Py_DECREF(old);
+        if (changed == 0) {
             continue;
         }
         if (changed < 0) {
@@ -844,22 +847,18 @@ static const initproc init_trampolines[MAX_TYPES] = {EACH64(NAME_INIT, 00)};
 
 /* ---- making and undoing a detour ---------------------------------------------------------------------------- */
 
-static PyObject *own_dict(PyTypeObject *type)
+/* Borrowed; NULL without an exception when the type itself has no such attribute. */
+static PyObject *own_attribute(PyTypeObject *type, const char *name)
 {
 #if PY_VERSION_HEX >= 0x030C0000
-    return PyType_GetDict(type);
+    PyObject *dict = PyType_GetDict(type);
 #else
-    return Py_XNewRef(type->tp_dict);
+    PyObject *dict = Py_XNewRef(type->tp_dict);
 #endif
-}
-
-static PyObject *own_attribute(PyTypeObject *type, const char *name) /* borrowed */
-{
-    PyObject *dict = own_dict(type), *found = NULL;
-    if (dict != NULL) {
-        found = PyDict_GetItemString(dict, name);
-        Py_DECREF(dict);
-    }
+    PyObject *key = PyUnicode_FromString(name);
+    PyObject *found = key == NULL || dict == NULL ? NULL : PyDict_GetItemWithError(dict, key);
+    Py_XDECREF(key);
+    Py_XDECREF(dict);
     return found;
 }
 
@@ -881,7 +880,7 @@ static PyObject *already(PyObject *target)
 }
 
 static Handle *new_handle(enum kind kind, PyObject *target, PyObject *positions, PyObject *keywords, PyObject *shim,
-           PyObject *if_keyword)
+                          PyObject *if_keyword)
 {
     if (refuse_unsupported() < 0) {
         return NULL;
@@ -1071,6 +1070,9 @@ static PyObject *resolve_target(PyObject *target)
     PyObject *mro = (class_method ? (PyTypeObject *)self : Py_TYPE(self))->tp_mro;
     for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
         PyObject *found = own_attribute((PyTypeObject *)PyTuple_GET_ITEM(mro, i), def->ml_name);
+        if (found == NULL && PyErr_Occurred()) {
+            return NULL;
+        }
         if (found == NULL || (Py_TYPE(found) != &PyMethodDescr_Type && Py_TYPE(found) != &PyClassMethodDescr_Type) ||
             !defined_by((PyMethodDescrObject *)found, def)) {
             continue;
@@ -1251,6 +1253,9 @@ static PyObject *redirect_type(enum kind kind, PyObject *args, PyObject *kwargs)
                  (kind == NEW ? PyCFunction_Check(own) && PyCFunction_GET_SELF(own) == target
                               : Py_TYPE(own) == &PyWrapperDescr_Type &&
                                     ((PyWrapperDescrObject *)own)->d_wrapped == (void *)type->tp_init);
+    if (!is_own && PyErr_Occurred()) {
+        return NULL;
+    }
     if (!is_own) {
         PyErr_Format(PyExc_TypeError, "%s.%s is not a C function of its own: it is inherited (redirect the base) or "
                      "written in Python (wrap it)", type->tp_name, name);
@@ -1485,7 +1490,7 @@ static PyObject *probe_fastcall(PyObject *Py_UNUSED(self), PyObject *const *args
 }
 
 static PyObject *probe_fastcall_keywords(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *Py_UNUSED(kwnames))
+                                         PyObject *Py_UNUSED(kwnames))
 {
     return Py_NewRef(nargs ? args[0] : Py_None);
 }
