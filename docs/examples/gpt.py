@@ -100,7 +100,7 @@ def main() -> None:
     autocast = nullcontext() if args.fp32 else torch.autocast(device_type, dtype=torch.bfloat16)
     torch.manual_seed(args.seed)
     if device_type == "cuda":
-        torch.cuda.set_device(args.device)
+        torch.cuda.set_device(torch.device(args.device).index or 0)
         torch.cuda.manual_seed_all(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True

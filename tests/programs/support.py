@@ -1,0 +1,85 @@
+"""Running the programs of docs/examples as their users would, and reading what they print at the end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.activation.support import ROOT, clean_environment
+
+EXAMPLES = ROOT / "docs" / "examples"
+# Short runs that still go through everything a program does.
+SHORT = {
+    "digits.py": ("--fp32", "--epochs", "3"),
+    "gpt.py": ("--fp32", "--steps", "20", "--characters", "100000", "--sample", "40"),
+    "transformers_trainer.py": ("--steps", "20", "--count", "8"),
+    "diffusion.py": ("--steps", "20", "--denoise", "4", "--draw", "3"),
+}
+
+
+class Ways:
+    """The ways a user gets a CUDA program to run: each turns (program, arguments) into a command and variables."""
+
+    def __init__(self, folder: Path, environment_python: str) -> None:
+        self.folder = folder
+        self.environment_python = environment_python
+
+    def runner(self, program: Path) -> tuple[list[str], dict[str, str]]:
+        """``python -m torchada --simulate program``."""
+        return [sys.executable, "-m", "torchada", "--simulate", str(program)], {"PYTHONPATH": str(ROOT)}
+
+    def first_line(self, program: Path) -> tuple[list[str], dict[str, str]]:
+        """The same program with ``import torchada`` as its first line."""
+        copy = self.folder / program.name
+        copy.write_text("import torchada\n" + program.read_text())
+        return [sys.executable, str(copy)], {"PYTHONPATH": str(ROOT), "TORCHADA_SIMULATE": "1"}
+
+    def start_file(self, program: Path) -> tuple[list[str], dict[str, str]]:
+        """Plain ``python program`` in an environment where the wheel, with its ``.pth``, is installed."""
+        return [self.environment_python, str(program)], {"TORCHADA_SIMULATE": "1"}
+
+    def plain(self, program: Path) -> tuple[list[str], dict[str, str]]:
+        """Plain ``python program`` without torchada and without any GPU: the reference."""
+        return [sys.executable, str(program)], {"TORCHADA": "0"}
+
+    @functools.cache  # noqa: B019 - one object per session
+    def run(self, way: str, name: str, *arguments: str) -> Run:
+        """Run a program once per session and keep what it printed; it has to succeed."""
+        command, extra = getattr(self, way)(EXAMPLES / name)
+        environment = clean_environment() | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | extra
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        done = subprocess.run(
+            [*command, *arguments], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=280
+        )
+        assert done.returncode == 0, f"{command} gave {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        return Run(done.stdout, done.stderr)
+
+    def short(self, way: str, name: str) -> Run:
+        """The short run of a program (on the CPU for ``plain``)."""
+        return self.run(way, name, *SHORT[name], *(("--device", "cpu") if way == "plain" else ()))
+
+
+class Run:
+    """What a finished program printed; ``result`` is its last line, decoded."""
+
+    def __init__(self, output: str, errors: str) -> None:
+        self.output = output
+        self.errors = errors
+        last = output.splitlines()[-1]
+        assert last.startswith("RESULT "), output
+        self.result: dict[str, Any] = json.loads(last.removeprefix("RESULT "))
+
+
+def worst(a: list[float], b: list[float]) -> float:
+    """The largest difference between two curves, relative to the larger value."""
+    assert len(a) == len(b)
+    return max(abs(x - y) / max(abs(x), abs(y)) for x, y in zip(a, b, strict=True))
+
+
+def has_no_vendor_name(source: str) -> bool:
+    """True for a program that knows nothing of MUSA or torchada."""
+    return not any(word in source.lower() for word in ("musa", "torchada", "mthreads", "simulat"))
