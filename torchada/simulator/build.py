@@ -41,7 +41,7 @@ SOURCES = (
     "allocator.cpp",
     "objects.cpp",
 )
-EXPECTED_SECONDS = 90
+EXPECTED_SECONDS = 60
 
 
 class SimulatorBuildError(RuntimeError):

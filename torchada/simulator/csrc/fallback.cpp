@@ -155,6 +155,7 @@ c10::intrusive_ptr<c10::StorageImpl> CpuCall::device_storage(const c10::Storage&
 }
 
 at::Tensor CpuCall::wrap(const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_quantized(), "the simulated device does not hold quantized tensors yet");
   if (tensor.is_nested()) {
     return nested(device_storage(tensor.storage()), c10::DispatchKey::NestedTensorPrivateUse1, tensor);
   }
@@ -241,7 +242,6 @@ struct OpFacts {
   bool hidden_random = false;  // draws from the default generator without such an argument
   bool reads_data = false;     // its output shape depends on data: the host waits for the device
   bool is_view = false;        // launches nothing
-  bool mixes_devices = false;  // documented to take CPU tensors besides device tensors
   bool sums_products = false;  // see common_half()
 };
 

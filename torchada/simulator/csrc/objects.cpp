@@ -387,15 +387,20 @@ PyObject* legacy_layout(PyObject*, void*) {
 PyObject* legacy_false(PyObject*, void*) {
   Py_RETURN_FALSE;
 }
+// Looks at the fields and not at Tensor.type(), which others replace.
 PyObject* legacy_instancecheck(PyObject* type, PyObject* object) {
   Ref tensor_type(import_attribute("torch", "Tensor"));
   if (!tensor_type) return nullptr;
   int is_tensor = PyObject_IsInstance(object, tensor_type.object);
   if (is_tensor < 0) return nullptr;
   if (!is_tensor) Py_RETURN_FALSE;
-  Ref text(PyObject_CallMethod(object, "type", nullptr));
-  if (!text) return nullptr;
-  return PyBool_FromLong(PyUnicode_CompareWithASCIIString(text.object, legacy(type)->name) == 0);
+  Ref dtype(PyObject_GetAttrString(object, "dtype")), wanted_dtype(legacy_dtype(type, nullptr));
+  Ref layout(PyObject_GetAttrString(object, "layout")), wanted_layout(legacy_layout(type, nullptr));
+  Ref device(PyObject_GetAttrString(object, "device"));
+  Ref device_type(device ? PyObject_GetAttrString(device.object, "type") : nullptr);
+  if (!dtype || !wanted_dtype || !layout || !wanted_layout || !device_type) return nullptr;
+  return PyBool_FromLong(dtype.object == wanted_dtype.object && layout.object == wanted_layout.object &&
+                         PyUnicode_CompareWithASCIIString(device_type.object, "musa") == 0);
 }
 
 PyMethodDef legacy_methods[] = {{"__instancecheck__", legacy_instancecheck, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
