@@ -50,7 +50,6 @@ typedef struct {
     PyObject *original;   /* native callable over the original definition (function, method) */
     PyObject *cache;      /* new: exact string -> ready object */
     PyObject *other;      /* getter: descriptor asked when the original says False */
-    PyObject *setter;     /* getter: asked first when the attribute is written */
     int slot;             /* index into methods[] or types[] */
     PyMethodDef def, *native_def;
     vectorcallfunc native_vectorcall;
@@ -669,21 +668,7 @@ static PyObject *run_getter(PyObject *self, void *closure)
 static int run_setter(PyObject *self, PyObject *value, void *closure)
 {
     Handle *h = closure;
-    int status = -1;
-    Py_INCREF(h);
-    if (h->setter == NULL || value == NULL) { /* NULL: the attribute is deleted */
-        status = h->native_getset->set(self, value, h->native_getset->closure);
-    }
-    else {
-        PyObject *done = PyObject_CallFunctionObjArgs(h->setter, self, value, NULL);
-        int finished = done == NULL ? -1 : PyObject_IsTrue(done);
-        Py_XDECREF(done);
-        if (finished >= 0) {
-            status = finished ? 0 : h->native_getset->set(self, value, h->native_getset->closure);
-        }
-    }
-    Py_DECREF(h);
-    return status;
+    return h->native_getset->set(self, value, h->native_getset->closure);
 }
 
 static PyGetSetDef *native_getset(PyObject *descr)
@@ -1113,10 +1098,10 @@ static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
 
 static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"descr", "other", "shim", "setter", NULL};
-    PyObject *descr, *other = Py_None, *shim = NULL, *setter = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:redirect_getter", names, &PyGetSetDescr_Type, &descr, &other,
-                                     &shim, &setter)) {
+    static char *names[] = {"descr", "other", "shim", NULL};
+    PyObject *descr, *other = Py_None, *shim = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:redirect_getter", names, &PyGetSetDescr_Type, &descr, &other,
+                                     &shim)) {
         return NULL;
     }
     PyGetSetDescrObject *d = (PyGetSetDescrObject *)descr;
@@ -1137,12 +1122,8 @@ static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, Py
                      descr);
         return NULL;
     }
-    if (setter != Py_None && (d->d_getset->set == NULL || !PyCallable_Check(setter))) {
-        PyErr_Format(PyExc_TypeError, "setter must be callable and %R writable", descr);
-        return NULL;
-    }
-    if (other == Py_None && setter == Py_None && (shim == NULL || shim == Py_None)) {
-        PyErr_SetString(PyExc_ValueError, "give other, shim or setter");
+    if (other == Py_None && (shim == NULL || shim == Py_None)) {
+        PyErr_SetString(PyExc_ValueError, "give other, shim or both");
         return NULL;
     }
     Handle *h = new_handle(GETTER, descr, NULL, NULL, shim, NULL);
@@ -1150,7 +1131,6 @@ static PyObject *redirect_getter(PyObject *Py_UNUSED(module), PyObject *args, Py
         return NULL;
     }
     h->other = other == Py_None ? NULL : Py_NewRef(other);
-    h->setter = setter == Py_None ? NULL : Py_NewRef(setter);
     h->native_getset = d->d_getset;
     h->getset = *d->d_getset;
     h->getset.get = run_getter;
@@ -1421,7 +1401,6 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(h->original);
     Py_VISIT(h->cache);
     Py_VISIT(h->other);
-    Py_VISIT(h->setter);
     return 0;
 }
 
@@ -1433,7 +1412,6 @@ static int handle_clear(PyObject *self) /* only ever for restored ones: an activ
     Py_CLEAR(h->original);
     Py_CLEAR(h->cache);
     Py_CLEAR(h->other);
-    Py_CLEAR(h->setter);
     Py_CLEAR(h->if_keyword);
     for (int i = 0; i < MAX_ARGS; i++) {
         Py_CLEAR(h->kw[i]);
@@ -1678,9 +1656,9 @@ static PyMethodDef module_methods[] = {
      "positions (self not counted) and under keywords, then run shim(original, [self,] *args, **kwargs) or, without a "
      "shim or when if_keyword is not passed, the original."},
     {"redirect_getter", WITH_KEYWORDS(redirect_getter), METH_VARARGS | METH_KEYWORDS,
-     "redirect_getter($module, /, descr, other=None, shim=None, setter=None)\n--\n\n"
-     "Redirect a getset descriptor. Read: when it gives False, ask other; then shim(value, self). Written: when "
-     "setter(self, value) is false, the original writes."},
+     "redirect_getter($module, /, descr, other=None, shim=None)\n--\n\n"
+     "Redirect the getter of a getset descriptor: when it gives False, ask other (a device counts as whether cuda "
+     "devices become such a one); then shim(value, self)."},
     {"redirect_new", WITH_KEYWORDS(redirect_new), METH_VARARGS | METH_KEYWORDS,
      "redirect_new($module, /, tp, positions=(), keywords=(), cache=None, shim=None)\n--\n\n"
      "Redirect the constructor of a C type and of the subclasses that inherit it. cache: a single str argument -> the "

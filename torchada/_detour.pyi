@@ -58,18 +58,12 @@ def redirect(
     form. RuntimeError: already redirected, not configured, no trampoline left, free-threaded build.
     """
 
-def redirect_getter(
-    descr: Any,
-    other: Any = None,
-    shim: Callable[[Any, Any], Any] | None = None,
-    setter: Callable[[Any, Any], object] | None = None,
-) -> Handle:
-    """Redirect a getset descriptor of a C type.
+def redirect_getter(descr: Any, other: Any = None, shim: Callable[[Any, Any], Any] | None = None) -> Handle:
+    """Redirect the getter of a getset descriptor of a C type.
 
-    Read: when the original gives False, the getter of `other` (same type) is asked; where that gives a device, the value
-    is whether cuda devices become such a device. Then `shim(value, self)` has the last word.
-    Written: `setter(self, value)` runs first; when it returns something false, the original writes.
-    Errors as for redirect().
+    When the original gives False, the getter of `other` (same type) is asked; where that gives a device, the value is
+    whether cuda devices become such a device. Then `shim(value, self)` has the last word. Writing the attribute is
+    unchanged. Errors as for redirect().
     """
 
 def redirect_new(

@@ -71,8 +71,7 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
         return _detour.redirect_init(owner, action.positions, action.keywords, shim).restore
     if isinstance(target, types.GetSetDescriptorType):
         other = inspect.getattr_static(owner, action.getter) if action.getter else None
-        setter = load_shim(action.setter) if action.setter else None
-        return _detour.redirect_getter(target, other, shim, setter).restore
+        return _detour.redirect_getter(target, other, shim).restore
     if isinstance(target, (staticmethod, classmethod)):
         target = target.__func__
     return _detour.redirect(

@@ -75,8 +75,7 @@ class Detour:
     ``keywords`` and ``positions`` (0-based, ``self`` not counted) hold the device arguments to translate. ``shim`` is
     called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that keyword is passed. ``getter``
     names a second property that is asked where the first one is False (a device counts as whether it is a MUSA
-    device), ``setter`` a shim ``(self, value)`` that may take over writing a property and returns whether it did,
-    ``cache`` a shim that returns ready answers of a constructor by its string argument.
+    device), ``cache`` a shim that returns ready answers of a constructor by its string argument.
     """
 
     keywords: tuple[str, ...] = ()
@@ -84,7 +83,6 @@ class Detour:
     shim: str = ""
     if_keyword: str = ""
     getter: str = ""
-    setter: str = ""
     cache: str = ""
 
 

@@ -82,6 +82,8 @@ def test_autocast_errors() -> None:
 
 
 def test_state_functions() -> None:
+    assert torch.is_autocast_enabled is torch._C.is_autocast_enabled
+    assert torch.set_autocast_enabled is torch._C.set_autocast_enabled
     assert torch.amp.is_autocast_available("cuda")
     assert torch._C._is_autocast_available(device_type="cuda")
     try:

@@ -75,7 +75,7 @@ def test_name_doc_signature_and_pickle_as_natively(run_python: Callable[..., Any
     # torch_musa's own functions stand there.
     replaced = {
         "torch:Tensor.to", "torch:Tensor.pin_memory", "torch:Tensor.is_pinned", "torch.random:fork_rng",
-        "torch:UntypedStorage.is_cuda", "torch:_C.is_autocast_enabled", "torch:_C.set_autocast_enabled",
+        "torch:UntypedStorage.is_cuda",
     }  # fmt: skip
     assert len(native) > 80
     assert {at: ours[at] for at in native if at not in replaced} == {
@@ -223,9 +223,30 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "new": lambda x: x.new_zeros(2, device="cuda:0") + x.cuda(0),
     "device": lambda x: torch.ones(2, device=torch.device("cuda", 0)) + x.cuda(),
     "is_cuda": lambda x: x.cuda() * 2 if x.cuda().is_cuda else x,
-    "type": lambda x: torch.empty(2, device=x.cuda().device).fill_(3.0),
+    "same": lambda x: torch.empty(2, device=x.cuda().device).fill_(3.0),
+    "type": lambda x: x.cuda() * 2 if x.cuda().type() == "torch.cuda.FloatTensor" else x,
+    "legacy": lambda x: x.type("torch.cuda.FloatTensor") + torch.cuda.FloatTensor([1.0, 2.0]),
+    "equal": lambda x: x.cuda() * 2 if x.cuda().device == torch.device("cuda", 0) else x,
+    "module": lambda x: LINEAR.to("cuda")(x.cuda()).detach(),
+    "function": lambda x: Double.apply(x.cuda()),
+    "state": lambda x: x.cuda() + int(torch.is_autocast_enabled("cuda")),
     "autocast": lambda x: _autocast(x),
 }
+
+
+LINEAR = torch.nn.Linear(2, 2)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
 
 
 def _autocast(x: torch.Tensor) -> torch.Tensor:

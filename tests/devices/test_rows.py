@@ -63,12 +63,6 @@ def _saved_on_cuda() -> io.BytesIO:
     return file
 
 
-def _adopts_data() -> bool:
-    x = torch.ones(2)
-    x.data = torch.ones(2, device="musa")
-    return x.device.type == "musa"
-
-
 def _default_type() -> bool:
     try:
         torch.set_default_tensor_type(torch.cuda.FloatTensor)
@@ -217,10 +211,6 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch:_C.StorageBase.__new__": _on_musa(lambda: torch.UntypedStorage(1, device="cuda")),
     "torch:_C.TensorBase.new": _on_musa(lambda: torch.ones(1, device="musa").new(1, device="cuda")),
     "torch:_C.TensorBase.is_cuda": lambda: torch.ones(1, device="musa").is_cuda,
-    "torch:_C.TensorBase.data": _adopts_data,
-    "torch:_has_compatible_shallow_copy_type": lambda: torch._has_compatible_shallow_copy_type(
-        CPU, torch.ones(1, device="musa")
-    ),
     "torch:Tensor.__cuda_array_interface__": lambda: (
         not hasattr(torch.ones(1, device="musa"), "__cuda_array_interface__")
     ),
@@ -247,6 +237,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch:_C.set_autocast_dtype": _autocast_set_dtype,
     "torch:_C.is_autocast_enabled": lambda: _with_musa_autocast(lambda: torch._C.is_autocast_enabled("cuda")),
     "torch:_C.set_autocast_enabled": _autocast_set_enabled,
+    "torch:is_autocast_enabled": lambda: torch.is_autocast_enabled is torch._C.is_autocast_enabled,
+    "torch:set_autocast_enabled": lambda: torch.set_autocast_enabled is torch._C.set_autocast_enabled,
     "torch:_C.get_autocast_gpu_dtype": _gpu_dtype,
     "torch:_C.set_autocast_gpu_dtype": _set_gpu_dtype,
     "torch.amp.autocast_mode:autocast.__init__": lambda: torch.autocast("cuda").device == "musa",
@@ -272,6 +264,7 @@ EXEMPT = {
     "torch.library:register_autocast": "hands on to CustomOpDef.register_autocast, or to operators made in C++",
     "torch.random:fork_rng": "torch.cuda answers for the MUSA device as well; the row keeps warnings right",
     "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda": "test_identity.py compiles with it",
+    "torch._dynamo.variables.tensor:TensorVariable.method_type": "test_identity.py compiles with it",
 }
 
 

@@ -208,6 +208,7 @@ def test_default_tensor_type() -> None:
 
 # ---------------------------------------------------------------- data, copies, pickles
 def test_data_assignment() -> None:
+    """The vendor's torch allows it for its device; torchada adds nothing."""
     x = torch.ones(3)
     keep = x
     x.data = x.data.cuda()

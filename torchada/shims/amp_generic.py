@@ -17,6 +17,16 @@ def is_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> bool:
     return original(*args, **kwargs) if args or kwargs else original(BACKEND)  # type: ignore[no-any-return]
 
 
+def native_is_autocast_enabled(replaced: Any, peer: None) -> Any:
+    """torch's own function where torch_musa put another: redirected it means MUSA too, and Dynamo and pickle know it."""
+    return torch._C.is_autocast_enabled
+
+
+def native_set_autocast_enabled(replaced: Any, peer: None) -> Any:
+    """The same for ``set_autocast_enabled``."""
+    return torch._C.set_autocast_enabled
+
+
 def set_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> None:
     """``torch.set_autocast_enabled(enabled)``"""
     if len(args) + len(kwargs) == 1 and "device_type" not in kwargs and not isinstance(args and args[0], str):

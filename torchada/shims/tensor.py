@@ -40,51 +40,6 @@ def cuda(
     return torch.Tensor.to(self, device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def shallow_copy_type(original: Original, first: torch.Tensor, second: torch.Tensor) -> bool:
-    """``torch._has_compatible_shallow_copy_type``: dense CPU and MUSA tensors may share a Python object, see below."""
-    return bool(original(first, second)) or _crosses(first, second)
-
-
-def _crosses(first: torch.Tensor, second: torch.Tensor) -> bool:
-    dense = first.layout == second.layout == torch.strided
-    return dense and {first.device.type, second.device.type} == {"cpu", BACKEND}
-
-
-def set_data(self: torch.Tensor, value: Any) -> bool:
-    """``x.data = value`` between the CPU and the MUSA device. Returns False where torch's own setter does it.
-
-    torch lets a CPU tensor take over the memory of a CUDA tensor, but refuses that for any other accelerator. Here the
-    two C++ tensors behind the Python objects are exchanged, so ``x`` stays the object optimizers and modules hold. A
-    gradient moves with it. Raises RuntimeError where C++ itself holds the tensor (an autograd graph that is alive).
-    """
-    if not isinstance(value, torch.Tensor) or has_torch_function_unary(self) or not _crosses(self, value):
-        return False
-    if not self.is_leaf:
-        raise RuntimeError(
-            "torchada: `.data` of a tensor that autograd computed cannot be moved to another device on MUSA; "
-            "assign the moved tensor to the variable instead, or detach() first"
-        )
-    grad, self.grad = self.grad, None
-    moved = value.detach().requires_grad_(self.requires_grad)
-    hooks = self._backward_hooks, getattr(self, "_post_accumulate_grad_hooks", None)
-    try:
-        torch._C._swap_tensor_impl(self, moved)
-    except RuntimeError as error:
-        self.grad = grad
-        raise RuntimeError(
-            "torchada: `.data` cannot be moved to another device while an autograd graph or another C++ owner holds "
-            f"the tensor: move it before the forward pass, or after backward() ({error})"
-        ) from None
-    if hooks[0] is not None:
-        self._backward_hooks = hooks[0]
-    if hooks[1] is not None:
-        self._post_accumulate_grad_hooks = hooks[1]
-    if grad is not None:
-        grad.data = grad.to(self.device)
-        self.grad = grad
-    return True
-
-
 def traced_is_cuda(original: Original, variable: Any, tx: Any) -> Any:
     """The same answer while Dynamo traces."""
     if variable.device is not None and variable.device.type == BACKEND:
@@ -92,6 +47,15 @@ def traced_is_cuda(original: Original, variable: Any, tx: Any) -> Any:
 
         return ConstantVariable.create(True)
     return original(variable, tx)
+
+
+def traced_type(original: Original, variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+    """``Tensor.type()`` while Dynamo traces."""
+    result = original(variable, tx, *args, **kwargs)
+    name = getattr(result, "value", None)
+    if isinstance(name, str) and name.startswith(f"torch.{BACKEND}."):
+        return type(result).create(name.replace(f"torch.{BACKEND}.", "torch.cuda."))
+    return result
 
 
 def cuda_array_interface(original: Original, self: torch.Tensor) -> Any:

@@ -3,7 +3,7 @@
 tests/devices/decided.py holds the reviewed list of callables that need no row.
 """
 
-from ..rules import Detour, Install, Rule, each
+from ..rules import Detour, Install, Rule, Wrap, each
 
 _DEVICE = Detour(keywords=("device",))
 _FIRST = Detour(keywords=("device",), positions=(0,))
@@ -184,20 +184,14 @@ TENSOR = (
         test="tests/devices/test_tensor.py",
     ),
     Rule(
-        "torch:_C.TensorBase.data",
-        Detour(setter="tensor:set_data"),
-        why="x.data = x.data.cuda() works on CUDA; torch refuses it for other accelerators",
-        test="tests/devices/test_tensor.py",
-    ),
-    Rule(
-        "torch:_has_compatible_shallow_copy_type",
-        Detour(shim="tensor:shallow_copy_type"),
-        why="Module.cuda() keeps its parameters, so that an optimizer made before it goes on working",
-        test="tests/devices/test_tensor.py",
-    ),
-    Rule(
         "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda",
         Detour(shim="tensor:traced_is_cuda"),
+        why="compiled code takes the same branch as eager code",
+        test="tests/devices/test_identity.py",
+    ),
+    Rule(
+        "torch._dynamo.variables.tensor:TensorVariable.method_type",
+        Detour(shim="tensor:traced_type"),
         why="compiled code takes the same branch as eager code",
         test="tests/devices/test_identity.py",
     ),
@@ -271,6 +265,18 @@ AMP = (
         "torch:_C.set_autocast_enabled",
         Detour(keywords=("device_type",), positions=(0,), shim="amp_generic:set_autocast_enabled"),
         why="without a device type it means CUDA",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:is_autocast_enabled",
+        Wrap("amp_generic:native_is_autocast_enabled"),
+        why="torch_musa replaces it for the sake of calls without a device type; Dynamo knows only torch's own",
+        test="tests/devices/test_amp.py",
+    ),
+    Rule(
+        "torch:set_autocast_enabled",
+        Wrap("amp_generic:native_set_autocast_enabled"),
+        why="as is_autocast_enabled",
         test="tests/devices/test_amp.py",
     ),
     Rule(
