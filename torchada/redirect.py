@@ -13,6 +13,7 @@ from .rules import Detour, Install, Rule, Stub, Wrap
 from .virtual import load_shim
 
 Undo = Callable[[], None]
+SHIM, ORIGINAL = "torchada_shim_", "torchada_original_"  # no name mangling: no leading underscores
 
 
 def self_check() -> None:
@@ -90,10 +91,18 @@ def replace(owner: Any, name: str, target: Any, value: Any) -> Undo:
     return undo
 
 
-def _python_shim(function: types.FunctionType, action: Detour, shim: Any, skip: int) -> Callable[..., Any]:
-    """Translation of a Python function's arguments, then the shim. A named parameter is found in its position too."""
+def _translate(value: Any) -> Any:
     from ._detour import translate
 
+    return translate(value)
+
+
+# Dynamo runs a function that is marked so while it traces, where it could not follow the C code.
+_translate._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _python_shim(function: types.FunctionType, action: Detour, shim: Any, skip: int) -> Callable[..., Any]:
+    """Translation of a Python function's arguments, then the shim. A named parameter is found in its position too."""
     if not action.positions and not action.keywords:
         return shim  # type: ignore[no-any-return]
     parameters = inspect.signature(function).parameters
@@ -104,13 +113,13 @@ def _python_shim(function: types.FunctionType, action: Detour, shim: Any, skip: 
     }
     positions = {at + skip for at in action.positions} | {at for at, _ in named.values()}
     # A default that names a CUDA device is passed explicitly, translated.
-    defaults = {name: (at, translate(value)) for name, (at, value) in named.items() if translate(value) is not value}
+    defaults = {name: (at, _translate(value)) for name, (at, value) in named.items() if _translate(value) is not value}
 
     def translated(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        args = tuple(translate(arg) if at in positions else arg for at, arg in enumerate(args))
+        args = tuple([_translate(arg) if at in positions else arg for at, arg in enumerate(args)])
         for keyword in action.keywords:
             if keyword in kwargs:
-                kwargs[keyword] = translate(kwargs[keyword])
+                kwargs[keyword] = _translate(kwargs[keyword])
         for name, (at, default) in defaults.items():
             if len(args) <= at:
                 kwargs.setdefault(name, default)
@@ -134,7 +143,10 @@ def redirect_python(function: types.FunctionType, shim: Callable[..., Any]) -> U
     original.__module__ = function.__module__
     had_signature = "__signature__" in vars(function)
     signature = inspect.signature(function)
-    trampoline = _trampoline(code, shim, original)
+    trampoline = _trampoline(code)
+    keyword_defaults = function.__kwdefaults__
+    # First the defaults, then the code: another thread may be calling. The old code ignores the two extra names.
+    function.__kwdefaults__ = {**(keyword_defaults or {}), SHIM: shim, ORIGINAL: original}
     function.__code__ = trampoline
     if not had_signature:
         function.__signature__ = signature  # type: ignore[attr-defined]
@@ -143,33 +155,28 @@ def redirect_python(function: types.FunctionType, shim: Callable[..., Any]) -> U
         if function.__code__ is not trampoline:
             raise TorchadaError(f"{function.__qualname__} was changed by somebody else since; not restored")
         function.__code__ = code
+        function.__kwdefaults__ = keyword_defaults
         if not had_signature:
             del function.__signature__  # type: ignore[attr-defined]
 
     return undo
 
 
-def _trampoline(code: types.CodeType, shim: Any, original: Any) -> types.CodeType:
+def _trampoline(code: types.CodeType) -> types.CodeType:
+    """Code that calls the shim. It finds shim and original in its keyword defaults, where Dynamo can follow, and has
+    the free variables of *code*, which a function cannot change."""
     cells = ", ".join(code.co_freevars)
     scope: dict[str, Any] = {}
     source = (
         f"def factory({cells}):\n"
-        "    def trampoline(*args, **kwargs):\n"
+        f"    def trampoline(*args, {SHIM}, {ORIGINAL}, **kwargs):\n"
         f"        if 0: ({cells + ',' if cells else ''})\n"
-        "        shim = 'shim'\n"
-        "        return shim('original', *args, **kwargs)\n"
+        f"        return {SHIM}({ORIGINAL}, *args, **kwargs)\n"
         "    return trampoline\n"
     )
     exec(source, scope)
     made = scope["factory"](*(None for _ in code.co_freevars)).__code__
-    swap = {"shim": shim, "original": original}
-    consts = tuple(swap.get(const, const) if isinstance(const, str) else const for const in made.co_consts)
-    changes: dict[str, Any] = {
-        "co_consts": consts,
-        "co_filename": code.co_filename,
-        "co_firstlineno": code.co_firstlineno,
-        "co_name": code.co_name,
-    }
+    changes = {"co_filename": code.co_filename, "co_firstlineno": code.co_firstlineno, "co_name": code.co_name}
     if hasattr(code, "co_qualname"):
         changes["co_qualname"] = code.co_qualname
     return made.replace(**changes)  # type: ignore[no-any-return]
