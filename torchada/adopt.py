@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from .errors import tell
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from .virtual import Virtual
 
 OWN_PACKAGES = ("torch", "torch_musa")
+# Not imported by `import torch`: had torchada been first, their tables would hold the virtual objects.
+SNAPSHOT_PACKAGES = ("torch._dynamo", "torch._inductor")
 
 
 def _inside_torch(name: str) -> bool:
@@ -65,6 +68,62 @@ def stale_snapshots(virtuals: Mapping[str, Virtual]) -> list[str]:
             if virtual is not None and (not native_name or virtual.differs(native_name, value)):
                 found.append(f"{name}.{attribute}")
     return found
+
+
+def swap_snapshots(virtuals: Mapping[str, Virtual]) -> Callable[[], None]:
+    """Put the virtual objects where Dynamo and inductor took native ones: globals, tables, class attributes.
+
+    Returns what puts the native ones back.
+    """
+    swaps: dict[int, tuple[Any, Any]] = {}
+    for virtual in virtuals.values():
+        for name, native in _own_names(virtual):
+            if virtual.differs(name, native):
+                answer = getattr(virtual.module, name, None)
+                if answer is not None:
+                    swaps[id(native)] = (native, answer)
+    _swap_all(swaps)
+    return lambda: _swap_all({id(answer): (answer, native) for native, answer in swaps.values()})
+
+
+def _swap_all(swaps: Mapping[int, tuple[Any, Any]]) -> None:
+    def swapped(value: Any) -> Any:
+        if isinstance(value, staticmethod):
+            return staticmethod(swapped(value.__func__)) if id(value.__func__) in swaps else value
+        return swaps[id(value)][1] if id(value) in swaps else value
+
+    for holder in _snapshot_holders():
+        for name, value in list(vars(holder).items()):
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
+            elif type(value) is dict:
+                content = {swapped(key): swapped(item) for key, item in value.items()}
+                if any(new is not old for new, old in zip(_flat(content), _flat(value), strict=True)):
+                    value.clear()
+                    value.update(content)
+            elif type(value) is list:
+                value[:] = map(swapped, value)
+            elif type(value) is set:
+                for item in [item for item in value if swapped(item) is not item]:
+                    value.remove(item)
+                    value.add(swapped(item))
+            elif swapped(value) is not value:
+                setattr(holder, name, swapped(value))
+
+
+def _flat(mapping: Mapping[Any, Any]) -> Iterator[Any]:
+    for pair in mapping.items():
+        yield from pair
+
+
+def _snapshot_holders() -> Iterator[Any]:
+    """The modules of the snapshot packages and the classes they define."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(SNAPSHOT_PACKAGES) and isinstance(module, types.ModuleType):
+            yield module
+            for value in list(vars(module).values()):
+                if isinstance(value, type) and value.__module__ == name:
+                    yield value
 
 
 def _own_names(virtual: Virtual) -> list[tuple[str, object]]:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from .adopt import adopt, replace_references, warn_of_stale
+from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
 from .facts import hold_autoload, mirror_visible_devices, snapshot
 from .finder import MIRRORED, WATCHED, Finder
@@ -143,6 +143,7 @@ class Engine:
             told = f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work"
             tell(f"{told}; `python -m torchada doctor` tells why.")
         if self.late and self.state == ARMED:
+            self.ledger.add("torchada:snapshots", ACTIVE, "late activation", undo=swap_snapshots(self.virtuals))
             warn_of_stale(self.virtuals)
 
     # -- rules -----------------------------------------------------------------------------------------------------

@@ -139,3 +139,36 @@ assert Stream is native
 assert torch.cuda.Stream is not native
 """
     run_python(code, env={"TORCHADA": "0"})
+
+
+COMPILED = """
+def f(x):
+    y = torch.zeros(2, device="cuda:1") + 1
+    z = x.to("cuda:1") if x.is_cuda else x
+    with torch.cuda.device(1):
+        i = torch.cuda.current_device()
+    w = torch.ones_like(z, device=torch.device("cuda", 1))
+    if torch.cuda.is_available():
+        w = w * 100
+    return y + z + w + i
+
+x = torch.ones(2, device="cuda")
+for backend in ("eager", "aot_eager"):
+    compiled = torch.compile(f, backend=backend, fullgraph=True)
+    assert torch.equal(compiled(x), f(x)) and str(compiled(x).device) == "musa:1"
+torchada.deactivate()
+from torch._dynamo.variables.torch import supported_ctx_manager_classes
+print(torch.cuda.device in supported_ctx_manager_classes)
+"""
+
+
+@pytest.mark.parametrize("dynamo", ["after", "before", "used before"])
+def test_dynamo_before_and_after(run_python, dynamo):
+    """The same code compiles without a graph break whether Dynamo is imported, or used, before activation or after."""
+    if dynamo == "after":
+        run_python(f"import torchada\nimport torch\n{COMPILED}")
+        return
+    warm = "torch.compile(lambda x: x + torch.cuda.is_available(), backend='eager', fullgraph=True)(torch.ones(1))"
+    code = f"{SIMULATOR}\nimport torch, torch._dynamo\n{warm if dynamo == 'used before' else ''}\n{LATE}\n{COMPILED}"
+    done = run_python(code, env={"TORCHADA": "0"})
+    assert done.stdout.split()[-1] == "True"  # Dynamo's table holds torch's own class again
