@@ -1,6 +1,7 @@
 """Every callable of the installed torch that takes a device has a row or a reviewed reason, and every row works."""
 
 import fnmatch
+import io
 import json
 import os
 import subprocess
@@ -229,6 +230,44 @@ def test_python_entry_points() -> None:
         x = torch.ones(2, device="cuda", requires_grad=True)
         (x * x).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [2.0, 2.0] and x.grad.is_cuda
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"pin_memory_device": "cuda"}, {"pin_memory_device": "cuda:1", "num_workers": 1}]
+)
+def test_data_loader_pins(options: dict[str, Any]) -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    batches = [batch for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True, **options)]
+    assert len(batches) == 2 and all(batch.is_pinned() and not batch.is_cuda for batch in batches)
+    assert batches[1].cuda(non_blocking=True).tolist() == [4.0, 5.0, 6.0, 7.0]
+
+
+def test_jit_load_with_map_location() -> None:
+    module = torch.jit.trace_module(torch.nn.Linear(2, 2), {"forward": torch.ones(1, 2)})
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    for target in ("cuda:1", torch.device("cuda:1")):
+        file.seek(0)
+        loaded = torch.jit.load(file, map_location=target)
+        assert loaded.weight.device == torch.device("cuda:1")
+        assert loaded(torch.ones(1, 2, device="cuda:1")).is_cuda
+
+
+def test_fake_tensors_and_meta_modules() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.zeros(2, device="cuda")
+        assert x.device == torch.device("cuda:0") and x.is_cuda and x.cuda(1).device.index == 1
+    with torch.device("meta"):
+        module = torch.nn.Linear(2, 2)
+    assert module.to_empty(device="cuda:1").weight.device.index == 1
+
+
+def test_nested_layouts() -> None:
+    parts = [torch.ones(2), torch.ones(3)]
+    assert torch.nested.as_nested_tensor(parts, device="cuda:1").device.index == 1
+    assert torch.nested.nested_tensor(parts, device="cuda:1", layout=torch.jagged).device.index == 1
 
 
 def test_fork_rng_takes_the_type_in_its_position() -> None:

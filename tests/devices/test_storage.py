@@ -1,5 +1,6 @@
 """Storages."""
 
+import io
 import warnings
 from typing import Any
 
@@ -48,6 +49,15 @@ def test_typed() -> None:
     assert not typed.is_cuda and typed.cuda().is_cuda and typed.cuda(1).device == CUDA1
     assert torch.ones(2).cuda().storage().is_cuda
     assert torch.ones(2).cuda().untyped_storage().is_cuda
+
+
+def test_saved_by_itself() -> None:
+    file = io.BytesIO()
+    x = torch.ones(2, device="cuda:1")
+    torch.save((x.untyped_storage(), x.storage()), file)
+    file.seek(0)
+    untyped, typed = torch.load(file, weights_only=False)
+    assert untyped.device == typed.device == CUDA1 and typed.is_cuda and typed.tolist() == [1.0, 1.0]
 
 
 def test_set_and_views() -> None:

@@ -18,7 +18,7 @@ def is_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> bool:
 
 
 def native_is_autocast_enabled(replaced: Any, peer: None) -> Any:
-    """torch's own function where torch_musa put another: redirected it means MUSA too, and Dynamo and pickle know it."""
+    """torch's own function where torch_musa put another: redirected it means MUSA too; Dynamo and pickle know it."""
     return torch._C.is_autocast_enabled
 
 
