@@ -53,8 +53,7 @@ def test_typed() -> None:
 
 def test_saved_by_itself() -> None:
     file = io.BytesIO()
-    x = torch.ones(2, device="cuda:1")
-    torch.save((x.untyped_storage(), x.storage()), file)
+    torch.save((torch.ones(2, device="cuda:1").untyped_storage(), torch.ones(2, device="cuda:1").storage()), file)
     file.seek(0)
     untyped, typed = torch.load(file, weights_only=False)
     assert untyped.device == typed.device == CUDA1 and typed.is_cuda and typed.tolist() == [1.0, 1.0]
