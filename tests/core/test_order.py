@@ -157,8 +157,8 @@ for backend in ("eager", "aot_eager"):
     compiled = torch.compile(f, backend=backend, fullgraph=True)
     assert torch.equal(compiled(x), f(x)) and str(compiled(x).device) == "musa:1"
 torchada.deactivate()
-from torch._dynamo.variables.torch import supported_ctx_manager_classes
-print(torch.cuda.device in supported_ctx_manager_classes)
+from torch._dynamo.device_interface import CudaInterface
+print(CudaInterface.device is torch.cuda.device)
 """
 
 
