@@ -147,6 +147,11 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
         build.ensure()
 
 
+def test_compiler_of_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("CXX", f"env NOTHING=1 {fake_compiler(tmp_path)}")
+    assert build.ensure().read_text() == "made"
+
+
 CHILD = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("sim_build", sys.argv[1])

@@ -517,7 +517,9 @@ SETTINGS = [
 
 def test_settings(run_python):
     cases = json.dumps([case[:2] for case in SETTINGS])
-    unset = dict.fromkeys(("TORCHADA_SIM_DEVICES", "TORCHADA_SIM_MEMORY", "TORCHADA_SIM_DEVICE", "MUSA_VISIBLE_DEVICES"))
+    unset = dict.fromkeys(
+        ("TORCHADA_SIM_DEVICES", "TORCHADA_SIM_MEMORY", "TORCHADA_SIM_DEVICE", "MUSA_VISIBLE_DEVICES")
+    )
     done = run_python(SETTINGS_PROGRAM, cases, env={**unset, "TORCHADA": "0", "TORCHADA_SIMULATE": None})
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(SETTINGS)
@@ -645,6 +647,21 @@ def test_memory_pools():
         inside = torch.empty(512, dtype=torch.uint8, device=MUSA)
     assert inside.data_ptr() != address
     assert torch.empty(512, dtype=torch.uint8, device=MUSA).data_ptr() == address
+
+
+def test_allocator_settings():
+    setting = CORE._musa_musaCachingAllocator_set_allocator_settings
+    try:
+        setting("expandable_segments:True,roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64")
+        shown = CORE._musa_memorySnapshot()["allocator_settings"]
+        assert shown["expandable_segments"] is True and shown["max_split_size"] == 64 << 20
+        assert shown["PYTORCH_MUSA_ALLOC_CONF"].startswith("expandable_segments:True")
+        with pytest.raises(RuntimeError, match="Unrecognized CachingAllocator option: speed"):
+            setting("speed:fast")
+        with pytest.raises(RuntimeError, match="has no value"):
+            setting("expandable_segments")
+    finally:
+        setting("")
 
 
 def test_storages():

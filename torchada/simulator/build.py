@@ -156,15 +156,15 @@ def _flags() -> list[str]:
     ]
 
 
-def _compiler() -> str:
-    command = shlex.split(os.environ.get("CXX", "")) or ["c++"]
-    for name in (command[0], "g++", "clang++"):
-        found = shutil.which(name)
-        if found:
-            return found
+def _compiler() -> list[str]:
+    asked = shlex.split(os.environ.get("CXX", ""))  # may be several words: "ccache g++"
+    for command in (asked, ["c++"], ["g++"], ["clang++"]):
+        if command and shutil.which(command[0]):
+            return command
+    tried = ", ".join([*(asked[:1]), "c++", "g++", "clang++"])
     raise SimulatorBuildError(
         "The simulated MUSA device has to be compiled once, and there is no C++ compiler (looked for "
-        f"{command[0]}, g++ and clang++). Install one, for example with 'apt-get install g++' or "
+        f"{tried}). Install one, for example with 'apt-get install g++' or "
         "'conda install gxx', or name it in CXX."
     )
 
@@ -222,7 +222,7 @@ def _build(library: Path) -> None:
                 jobs = []
                 for name in SOURCES:
                     target = str(Path(work, name).with_suffix(".o"))
-                    command = [compiler, *flags, *includes, "-c", str(SOURCE_DIR / name), "-o", target]
+                    command = [*compiler, *flags, *includes, "-c", str(SOURCE_DIR / name), "-o", target]
                     jobs.append(pool.submit(_run, command, f"compiling {name}"))
                 try:
                     for job in concurrent.futures.as_completed(jobs):
@@ -233,7 +233,7 @@ def _build(library: Path) -> None:
             libraries = Path(torch.__file__).parent / "lib"
             objects = [str(Path(work, name).with_suffix(".o")) for name in SOURCES]
             finished = Path(work, library.name)
-            link = [compiler, "-shared", *objects, "-o", str(finished), f"-L{libraries}"]
+            link = [*compiler, "-shared", *objects, "-o", str(finished), f"-L{libraries}"]
             link += ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
             _run(link, "linking")
             os.replace(finished, library)

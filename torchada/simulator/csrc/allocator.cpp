@@ -12,6 +12,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -394,6 +395,7 @@ class DeviceMemory {
   }
 
   void release_cached(Device& device) {
+    device.stats.num_sync_all_streams += 1;
     for (auto& [id, pool] : device.pools) {
       release_list(device, pool.small);
       release_list(device, pool.large);
@@ -643,6 +645,54 @@ void record_stream(const c10::DataPtr& pointer, c10::Stream stream) {
 }
 void attach_oom_observer(OomObserver observer) {
   memory().attach(std::move(observer));
+}
+namespace {
+constexpr const char* kSettings[] = {"backend", "cpu", "expandable_segments", "garbage_collection_threshold",
+                                     "max_split_size_mb", "pinned_num_register_threads", "pinned_use_background_threads",
+                                     "pinned_use_cuda_host_register", "pinned_use_musa_host_register",
+                                     "release_lock_on_cudamalloc", "release_lock_on_musamalloc", "roundup_power2_divisions"};
+struct Settings {
+  std::mutex mutex;
+  std::string text;
+  std::map<std::string, std::string> values;
+};
+Settings& settings() {
+  static auto* instance = new Settings();
+  return *instance;
+}
+} // namespace
+
+void set_allocator_settings(const std::string& text) {
+  std::map<std::string, std::string> values;
+  size_t start = 0;
+  while (start < text.size()) {
+    // A comma ends an option unless it stands in brackets: roundup_power2_divisions:[256:1,512:2]
+    size_t end = start;
+    for (int depth = 0; end < text.size() && (depth > 0 || text[end] != ','); ++end) {
+      depth += (text[end] == '[') - (text[end] == ']');
+    }
+    std::string option = text.substr(start, end - start);
+    size_t colon = option.find(':');
+    std::string name = option.substr(0, colon);
+    bool known = std::find(std::begin(kSettings), std::end(kSettings), name) != std::end(kSettings);
+    TORCH_CHECK(known, "Unrecognized CachingAllocator option: ", name);
+    TORCH_CHECK(colon != std::string::npos && colon + 1 < option.size(), "Error parsing CachingAllocator settings: '", option,
+                "' has no value");
+    values[name] = option.substr(colon + 1);
+    start = end + 1;
+  }
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  settings().text = text;
+  settings().values = std::move(values);
+}
+std::string allocator_settings() {
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  return settings().text;
+}
+std::string allocator_setting(const std::string& name) {
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  auto found = settings().values.find(name);
+  return found == settings().values.end() ? "" : found->second;
 }
 PoolId new_pool_id() {
   static std::atomic<unsigned long long> next{1};

@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/device_lazy_init.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <type_traits>
@@ -345,10 +346,17 @@ PyObject* memory_snapshot_py(PyObject*, PyObject*) {
       Ref trace(PyList_New(0));
       if (!trace || PyList_Append(traces.object, trace.object) != 0) return nullptr;
     }
-    Ref settings(Py_BuildValue("{s:s,s:i,s:d,s:O,s:i,s:O,s:O,s:[]}", "PYTORCH_MUSA_ALLOC_CONF", "", "max_split_size", -1,
-                               "garbage_collection_threshold", 0.0, "expandable_segments", Py_False,
-                               "pinned_num_register_threads", 1, "release_lock_on_musamalloc", Py_False,
-                               "pinned_use_musa_host_register", Py_False, "roundup_power2_divisions"));
+    auto is_true = [](const char* name) {
+      std::string value = allocator_setting(name);
+      return value == "True" || value == "true" || value == "1" ? Py_True : Py_False;
+    };
+    std::string split = allocator_setting("max_split_size_mb"), threshold = allocator_setting("garbage_collection_threshold");
+    Ref settings(Py_BuildValue(
+        "{s:s,s:L,s:d,s:O,s:i,s:O,s:O,s:{}}", "PYTORCH_MUSA_ALLOC_CONF", allocator_settings().c_str(), "max_split_size",
+        split.empty() ? -1LL : std::strtoll(split.c_str(), nullptr, 10) << 20, "garbage_collection_threshold",
+        std::strtod(threshold.c_str(), nullptr), "expandable_segments", is_true("expandable_segments"),
+        "pinned_num_register_threads", 1, "release_lock_on_musamalloc", is_true("release_lock_on_musamalloc"),
+        "pinned_use_musa_host_register", is_true("pinned_use_musa_host_register"), "roundup_power2_divisions"));
     if (!settings) return nullptr;
     return Py_BuildValue("{s:O,s:O,s:O,s:O}", "segments", segments.object, "device_traces", traces.object,
                          "allocator_settings", settings.object, "external_annotations", annotations.object);
@@ -368,11 +376,11 @@ PyObject* attach_observer_py(PyObject*, PyObject* callable) {
     Py_RETURN_NONE;
   });
 }
-PyObject* allocator_settings(PyObject*, PyObject* settings) {
+PyObject* set_allocator_settings_py(PyObject*, PyObject* settings) {
   return guarded([&]() -> PyObject* {
     const char* text = PyUnicode_Check(settings) ? PyUnicode_AsUTF8(settings) : nullptr;
     TORCH_CHECK_TYPE(text, "set_allocator_settings: expected a str");
-    TORCH_CHECK_NOT_IMPLEMENTED(!*text, "the simulated device does not do allocator settings ('", text, "') yet");
+    set_allocator_settings(text);
     Py_RETURN_NONE;
   });
 }
@@ -633,7 +641,7 @@ PyMethodDef functions[] = {
     {"_musa_attach_out_of_memory_observer", attach_observer_py, METH_O, nullptr},
     {"_musa_emptyCache", empty_cache_py, METH_NOARGS, nullptr},
     {"_musa_setMemoryFraction", set_fraction_py, METH_VARARGS, nullptr},
-    {"_musa_musaCachingAllocator_set_allocator_settings", allocator_settings, METH_O, nullptr},
+    {"_musa_musaCachingAllocator_set_allocator_settings", set_allocator_settings_py, METH_O, nullptr},
     {"_musa_musaCachingAllocator_raw_delete", raw_delete, METH_O, nullptr},
     {"_musa_getAllocatorBackend", allocator_backend, METH_NOARGS, nullptr},
     {"_musa_getAllocator", get_allocator, METH_NOARGS, nullptr},
@@ -780,6 +788,7 @@ bool add_musart(PyObject* module) {
 PyMODINIT_FUNC PyInit__MUSAC() {
   return sim::guarded([]() -> PyObject* {
     sim::config(); // a bad setting is an error here and not at the first tensor
+    if (const char* text = std::getenv("PYTORCH_MUSA_ALLOC_CONF")) sim::set_allocator_settings(text);
     sim::register_hooks();
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();

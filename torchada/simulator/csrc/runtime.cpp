@@ -369,8 +369,13 @@ struct Event {
   std::chrono::steady_clock::time_point when;
 };
 
+// Older versions of torch do not allow these two to throw.
+using GuardBase = c10::impl::DeviceGuardImplInterface;
+constexpr bool kStreamNoexcept = noexcept(std::declval<const GuardBase&>().getStream(std::declval<c10::Device>()));
+constexpr bool kExchangeNoexcept = noexcept(std::declval<const GuardBase&>().exchangeStream(std::declval<c10::Stream>()));
+
 // Methods that not every supported torch declares carry no `override`.
-struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
+struct GuardImpl final : GuardBase {
   c10::DeviceType type() const override { return kMusa; }
   c10::Device exchangeDevice(c10::Device device) const override {
     int previous = current;
@@ -391,7 +396,15 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     }
   }
 
-  c10::Stream getStream(c10::Device device) const override { return current_stream(normalize(device).index()); }
+  c10::Stream getStream(c10::Device device) const noexcept(kStreamNoexcept) override {
+    int index = device.has_index() ? device.index() : current;
+    if constexpr (!kStreamNoexcept) {
+      index = normalize(device).index();
+    } else if (index >= kMaxDevices) {
+      index = 0;
+    }
+    return current_stream(index);
+  }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(normalize(device).index()); }
   c10::Stream getNewStream(c10::Device device, int priority = 0) const override {
     return stream_from_pool(normalize(device).index(), priority);
@@ -399,7 +412,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high = false) const override {
     return stream_from_pool(normalize(device).index(), high ? -1 : 0);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept(kExchangeNoexcept) override {
     c10::Stream previous = current_stream(stream.device_index());
     set_current_stream(stream);
     return previous;

@@ -176,6 +176,12 @@ std::pair<size_t, size_t> memory_info(int device); // (free, total) bytes
 std::vector<SegmentView> memory_snapshot();
 void record_stream(const c10::DataPtr& pointer, c10::Stream stream);
 
+// Options of PYTORCH_MUSA_ALLOC_CONF, "name:value,name:value". They tune a real device's allocator; here their names
+// and form are checked and they are kept for the snapshot. Throws c10::Error for what torch_musa rejects.
+void set_allocator_settings(const std::string& text);
+std::string allocator_settings();
+std::string allocator_setting(const std::string& name); // "" when it is not set
+
 using OomObserver = std::function<void(int device, size_t request, size_t total, size_t free)>;
 void attach_oom_observer(OomObserver observer);
 
