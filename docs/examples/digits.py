@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.cuda.amp import GradScaler, autocast
-from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset, random_split
 
 # The spelling most programs still use; newer releases of torch ask for torch.amp.
 warnings.filterwarnings("ignore", message=r"`torch\.cuda\.amp", category=FutureWarning)
@@ -118,9 +118,8 @@ def main() -> None:
     loader = DataLoader(
         train,
         batch_size=args.batch,
-        shuffle=True,
+        sampler=RandomSampler(train, generator=order),
         drop_last=True,
-        generator=order,
         num_workers=args.workers,
         persistent_workers=args.workers > 0,
         pin_memory=use_cuda,

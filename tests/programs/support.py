@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ class Ways:
     def __init__(self, folder: Path, environment_python: str) -> None:
         self.folder = folder
         self.environment_python = environment_python
+        self.pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
 
     def runner(self, program: Path) -> tuple[list[str], dict[str, str]]:
         """``python -m torchada --simulate program``."""
@@ -47,20 +50,29 @@ class Ways:
         return [sys.executable, str(program)], {"TORCHADA": "0"}
 
     @functools.cache  # noqa: B019 - one object per session
-    def run(self, way: str, name: str, *arguments: str) -> Run:
-        """Run a program once per session and keep what it printed; it has to succeed."""
+    def start(self, way: str, name: str, *arguments: str) -> Future[Run]:
+        """Begin to run a program, once per session; a few run side by side."""
         command, extra = getattr(self, way)(EXAMPLES / name)
         environment = clean_environment() | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | extra
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-        done = subprocess.run(
-            [*command, *arguments], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=280
-        )
+        return self.pool.submit(self._finish, [*command, *arguments], environment)
+
+    def _finish(self, command: list[str], environment: dict[str, str]) -> Run:
+        done = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, f"{command} gave {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return Run(done.stdout, done.stderr)
 
+    def run(self, way: str, name: str, *arguments: str) -> Run:
+        """What a program printed; it has to succeed."""
+        return self.start(way, name, *arguments).result()
+
+    def start_short(self, way: str, name: str) -> Future[Run]:
+        """Begin the short run of a program (on the CPU for ``plain``)."""
+        return self.start(way, name, *SHORT[name], *(("--device", "cpu") if way == "plain" else ()))
+
     def short(self, way: str, name: str) -> Run:
-        """The short run of a program (on the CPU for ``plain``)."""
-        return self.run(way, name, *SHORT[name], *(("--device", "cpu") if way == "plain" else ()))
+        """What the short run of a program printed."""
+        return self.start_short(way, name).result()
 
 
 class Run:
