@@ -239,8 +239,8 @@ def test_initialisation_state(run_python):
 
 
 def test_lazy_initialisation_internals():
-    assert torch.cuda._tls is torch_musa.core._lazy_init._tls
-    assert torch.cuda._queued_calls is torch_musa.core._lazy_init._queued_calls
+    for name in ("_tls", "_queued_calls", "_initialization_lock", "_lazy_seed_tracker"):
+        assert getattr(torch.cuda, name) is getattr(torch_musa.core._lazy_init, name)
     done = []
     torch.cuda._lazy_call(lambda: done.append(1))
     torch.cuda.init()

@@ -30,6 +30,13 @@ def test_states(device):
     assert draw(where) == first
 
 
+def test_states_are_set_at_once():
+    """Not queued for an initialisation that has happened already."""
+    assert torch.cuda.random.is_initialized is torch.cuda.is_initialized
+    torch.cuda.init()
+    assert torch.cuda.random.is_initialized()
+
+
 def test_all_states():
     states = torch.cuda.get_rng_state_all()
     assert len(states) == torch.cuda.device_count()

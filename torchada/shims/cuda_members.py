@@ -68,6 +68,17 @@ def new_event(original: Callable[..., Any], cls: type, *args: Any, external: boo
     return original(cls, *args, **kwargs)
 
 
+def new_graph(original: Callable[..., Any], cls: type, keep_graph: bool = False) -> Any:
+    """``CUDAGraph(keep_graph=...)``: False is what torch_musa's graphs are."""
+    if keep_graph:
+        raise NotOnMusa(
+            "torch.cuda.CUDAGraph(keep_graph=True)",
+            "torch_musa does not keep the graph it was instantiated from.",
+            "CUDAGraph() without it; capture_end instantiates.",
+        )
+    return original(cls)
+
+
 # ---------------------------------------------------------------- memory pools
 def new_pool(
     original: Callable[..., Any],

@@ -109,14 +109,6 @@ def get_per_process_memory_fraction(native: Function, peer: None) -> Function:
 
 
 # ---------------------------------------------------------------- statistics and snapshots
-def host_memory_stats_as_nested_dict(native: Function, peer: None) -> Function:
-    @functools.wraps(native)
-    def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-        return {}
-
-    return host_memory_stats_as_nested_dict
-
-
 def nothing_to_reset(native: Function, peer: None) -> Function:
     @functools.wraps(native)
     def reset() -> None:

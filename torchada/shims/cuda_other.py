@@ -1,4 +1,4 @@
-"""Graphs, collectives in one process, jiterator and legacy types of torch.cuda."""
+"""Graphs, collectives in one process and jiterator of torch.cuda."""
 
 from __future__ import annotations
 
@@ -89,12 +89,3 @@ def jitted_function(native: type, peer: None) -> type:
 
     _JittedFunction.__module__, _JittedFunction.__qualname__ = native.__module__, native.__qualname__
     return _JittedFunction
-
-
-# ---------------------------------------------------------------- legacy storages
-def complex_storage(native: type, peer: None) -> type:
-    """A legacy storage of the kind torch_musa has for the other dtypes."""
-    base = torch_musa.FloatStorage.__mro__[1]
-    # torch reads the device type off the class's module name.
-    namespace = {name: vars(native)[name] for name in ("dtype", "_dtype")} | {"__module__": base.__module__}
-    return type(base)(native.__name__, (base,), namespace)

@@ -7,9 +7,8 @@ _SURFACE = "tests/cuda/test_surface.py"
 
 RULES = (
     # torch's own Python over statistics that torch_musa gives in the same form
-    *each(
-        "torch.cuda.memory",
-        "memory_summary host_memory_stats",
+    Rule(
+        "torch.cuda.memory:memory_summary",
         Rehost(),
         why="pure Python over the statistics",
         test=f"{_TEST}::test_memory_summary",
@@ -39,13 +38,6 @@ RULES = (
         Wrap("cuda_memory:memory_snapshot"),
         why="newer torch has parameters that torch_musa lacks",
         test=f"{_TEST}::test_memory_snapshot",
-    ),
-    *each(
-        "torch.cuda.memory",
-        "_save_segment_usage _save_memory_usage",
-        Rehost(),
-        why="torch's own viewer over the snapshot",
-        test=f"{_TEST}::test_memory_history",
     ),
     # without a binding in torch_musa
     *each(
@@ -88,10 +80,18 @@ RULES = (
         why="no binding: the value that was set, 1.0 before",
         test=f"{_TEST}::test_memory_fraction",
     ),
-    Rule(
-        "torch.cuda.memory:host_memory_stats_as_nested_dict",
-        Wrap("cuda_memory:host_memory_stats_as_nested_dict"),
-        why="no statistics of pinned memory in torch_musa: empty, as torch's before initialisation",
+    *each(
+        "torch.cuda.memory",
+        "host_memory_stats host_memory_stats_as_nested_dict",
+        Native(),
+        why="no statistics of pinned memory in torch_musa: torch's own are empty as before initialisation",
+        test=f"{_TEST}::test_host_memory_statistics_are_empty",
+    ),
+    *each(
+        "torch.cuda",
+        "host_memory_stats host_memory_stats_as_nested_dict",
+        Native(),
+        why="as in torch.cuda.memory",
         test=f"{_TEST}::test_host_memory_statistics_are_empty",
     ),
     *each(
@@ -226,10 +226,10 @@ RULES = (
     # the same objects in torch.cuda itself
     *each(
         "torch.cuda",
-        "memory_summary host_memory_stats reset_max_memory_allocated reset_max_memory_cached memory_cached "
+        "memory_summary reset_max_memory_allocated reset_max_memory_cached memory_cached "
         "max_memory_cached memory_snapshot caching_allocator_alloc caching_allocator_delete caching_allocator_enable "
         "caching_allocator_disabled set_per_process_memory_fraction get_per_process_memory_fraction "
-        "host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
+        "reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
         "CUDAPluggableAllocator _use_uvm",
         Forward("torch.cuda.memory:"),
         why="one object under both names, as in torch",

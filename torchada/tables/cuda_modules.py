@@ -1,6 +1,6 @@
 """The smaller submodules of torch.cuda."""
 
-from ..rules import Forward, Install, Native, Refuse, Rehost, Rule, Stub, Wrap, each
+from ..rules import Detour, Forward, Install, Native, Refuse, Rehost, Rule, Stub, Wrap, each
 
 _RANDOM = "tests/cuda/test_random.py"
 _AMP = "tests/cuda/test_amp.py"
@@ -13,25 +13,17 @@ RANDOM = (
         "get_rng_state set_rng_state",
         Rehost(),
         why="torch_musa's differ in the default device string and refuse devices of type cuda",
-        test=f"{_RANDOM}::test_states",
-    ),
-    *each(
-        "torch.cuda.random",
-        "get_rng_state_all set_rng_state_all manual_seed manual_seed_all seed seed_all initial_seed",
-        Rehost(),
-        why="torch's own Python over the devices' generators",
-        test=f"{_RANDOM}::test_seeds",
+        test=f"{_SURFACE}::test_signature_is_the_installed_torchs",
     ),
     Rule(
         "torch.cuda.random:is_initialized",
         Forward("torch.cuda:"),
-        why="the rehosted functions ask it",
-        test=f"{_RANDOM}::test_states",
+        why="the rehosted set_rng_state asks it",
+        test=f"{_RANDOM}::test_states_are_set_at_once",
     ),
     *each(
         "torch.cuda",
-        "get_rng_state set_rng_state get_rng_state_all set_rng_state_all manual_seed manual_seed_all seed seed_all "
-        "initial_seed",
+        "get_rng_state set_rng_state",
         Forward("torch.cuda.random:"),
         why="one object under both names, as in torch",
         test=f"{_SURFACE}::test_one_object_under_both_names",
@@ -73,6 +65,12 @@ GRAPHS = (
         "torch.cuda.graphs:CUDAGraph",
         Forward("MUSAGraph"),
         why="class renamed by the backend",
+        test=f"{_OTHER}::test_graph_names",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.__new__",
+        Detour(shim="cuda_members:new_graph"),
+        why="torch 2.8 and later have keep_graph=",
         test=f"{_OTHER}::test_graph_names",
     ),
     Rule(
