@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--draw", default="01234", help="the digits to draw")
     parser.add_argument("--denoise", type=int, default=20, help="denoising steps per drawing")
+    parser.add_argument("--json", action="store_true", help="end with a line of JSON for other programs to read")
     args = parser.parse_args()
 
     device = torch.device(args.device)
@@ -109,7 +110,8 @@ def main() -> None:
     print(f"{right} of {len(wanted)} look most like the digit asked for; {seconds:.1f} s", end="")
     print(f", peak memory {peak / 2**20:.1f} MiB" if on_gpu else "")
     result = {"device": name, "losses": losses, "right": right, "drawing": drawing.flatten().tolist()}
-    print("RESULT", json.dumps(result | {"where": str(next(unet.parameters()).device), "peak_bytes": peak}))
+    if args.json:
+        print("RESULT", json.dumps(result | {"where": str(next(unet.parameters()).device), "peak_bytes": peak}))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", metavar="FILE", help="save the state after each epoch in FILE")
     parser.add_argument("--resume", metavar="FILE", help="carry on from the state in FILE")
+    parser.add_argument("--json", action="store_true", help="end with a line of JSON for other programs to read")
     args = parser.parse_args()
 
     device = torch.device(args.device)
@@ -185,7 +186,8 @@ def main() -> None:
     peak = torch.cuda.max_memory_allocated() if use_cuda else 0
     memory = f", peak memory {peak / 2**20:.1f} MiB" if use_cuda else ""
     print(f"accuracy  {accuracy:.1%} of the test digits, {seconds:.1f} s{memory}")
-    print("RESULT", json.dumps({"device": name, "accuracy": accuracy, "losses": losses, "peak_bytes": peak}))
+    if args.json:
+        print("RESULT", json.dumps({"device": name, "accuracy": accuracy, "losses": losses, "peak_bytes": peak}))
 
 
 if __name__ == "__main__":

@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--characters", type=int, default=1_000_000, help="how much text to read")
     parser.add_argument("--sample", type=int, default=160, help="how many characters to write at the end")
     parser.add_argument("--seed", type=int, default=1337)
+    parser.add_argument("--json", action="store_true", help="end with a line of JSON for other programs to read")
     args = parser.parse_args()
 
     device_type = "cuda" if "cuda" in args.device else "cpu"
@@ -183,7 +184,8 @@ def main() -> None:
         sample = "".join(characters[token] for token in tokens[0].tolist())
         print("\n".join("  | " + line for line in sample.splitlines()))
     result = {"device": name, "losses": losses, "validation": validation, "sample": sample}
-    print("RESULT", json.dumps(result))
+    if args.json:
+        print("RESULT", json.dumps(result))
 
 
 if __name__ == "__main__":

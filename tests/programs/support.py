@@ -32,8 +32,8 @@ class Ways:
         self.pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
 
     def runner(self, program: Path) -> tuple[list[str], dict[str, str]]:
-        """``python -m torchada --simulate program``."""
-        return [sys.executable, "-m", "torchada", "--simulate", str(program)], {"PYTHONPATH": str(ROOT)}
+        """``python -m torchada --simulate --summary program``."""
+        return [sys.executable, "-m", "torchada", "--simulate", "--summary", str(program)], {"PYTHONPATH": str(ROOT)}
 
     def first_line(self, program: Path) -> tuple[list[str], dict[str, str]]:
         """The same program with ``import torchada`` as its first line."""
@@ -55,7 +55,9 @@ class Ways:
         command, extra = getattr(self, way)(EXAMPLES / name)
         environment = clean_environment() | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | extra
         environment.pop("CUDA_VISIBLE_DEVICES", None)
-        return self.pool.submit(self._finish, [*command, *arguments], environment)
+        if "TORCHADA_SIM_CACHE" in os.environ:  # where the device is built already
+            environment["TORCHADA_SIM_CACHE"] = os.environ["TORCHADA_SIM_CACHE"]
+        return self.pool.submit(self._finish, [*command, *arguments, "--json"], environment)
 
     def _finish(self, command: list[str], environment: dict[str, str]) -> Run:
         done = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=240)
