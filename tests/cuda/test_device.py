@@ -333,12 +333,16 @@ def test_sync_debug_mode():
 
 
 def test_generators_by_device():
-    generator = torch.cuda._get_generator(torch.device("cuda:1"))
-    assert generator is torch.cuda.default_generators[1]
-    assert torch.cuda._get_device(1) == torch.device("musa:1")
+    assert torch.cuda._get_generator(torch.device("cuda:1")) is torch.cuda.default_generators[1]
+    with torch.cuda.device(1):
+        assert torch.cuda._get_generator(torch.device("cuda")) is torch.cuda.default_generators[1]
+    assert torch.cuda._get_device(1) == torch.cuda._get_device("cuda:1") == torch.device("musa:1")
     before = torch.cuda._get_rng_state_offset("cuda:1")
-    torch.cuda._set_rng_state_offset(before, "cuda:1")
-    assert torch.cuda._get_rng_state_offset("cuda:1") == before
+    try:
+        torch.cuda._set_rng_state_offset(before + 8, "cuda:1")
+        assert torch.cuda._get_rng_state_offset("cuda:1") == before + 8
+    finally:
+        torch.cuda._set_rng_state_offset(before, "cuda:1")
 
 
 def test_handles_and_small_helpers():

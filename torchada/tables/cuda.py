@@ -125,8 +125,8 @@ DEVICES = (
     ),
     Rule(
         "torch.cuda:_get_device",
-        Rehost(),
-        why="plain Python over torch.device",
+        Native(),
+        why="plain Python over torch.device, which is translated",
         test=f"{_DEVICE}::test_generators_by_device",
     ),
     *each(
