@@ -40,7 +40,8 @@ def test_each_rule_made_to_fail_in_turn(run_python):
                     assert (victim.id in str(error)) is failed, (victim.id, error)
             states = engine.ledger.states()
             bad = {rule for rule, entry in states.items() if entry.outcome == "failed"}
-            assert bad <= {victim.id}, (victim.id, {b: states[b].detail for b in bad})
+            # torch's own code that is rehosted over a broken sibling fails too, and says whose fault it is
+            assert all(b == victim.id or victim.id in states[b].detail for b in bad), (victim.id, bad)
             if bad and not table.lazy.get(victim.module):
                 assert any(victim.id in str(item.message) for item in caught), victim.id
             checked += bool(bad)
