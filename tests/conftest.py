@@ -1,22 +1,25 @@
 """The whole test process runs as a user's would: simulated devices, torchada before torch."""
 
 import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 os.environ["TORCHADA_SIMULATE"] = "1"
 os.environ["TORCHADA_SIM_DEVICES"] = "2"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-for name in ("TORCHADA", "TORCHADA_PLATFORM", "TORCHADA_STRICT", "TORCHADA_FORCE_CUDA_AVAILABLE"):
-    os.environ.pop(name, None)
+for _name in ("TORCHADA", "TORCHADA_PLATFORM", "TORCHADA_STRICT", "TORCHADA_FORCE_CUDA_AVAILABLE"):
+    os.environ.pop(_name, None)
 
-import torchada  # noqa: E402, F401  (before torch: that is the point)
-import torch  # noqa: E402, F401, I001
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import textwrap  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from pathlib import Path  # noqa: E402
+import torchada  # isort: skip
+import torch  # isort: skip
 
-import pytest  # noqa: E402
+assert torchada.is_active(), torchada.status()
+assert torch.device("cuda").type == "musa"
 
 ROOT = Path(__file__).resolve().parent.parent
 
