@@ -33,7 +33,7 @@ def adopt(engine: Engine) -> None:
             virtual = engine.add_virtual(public, native)
             virtual.furnish()
             virtual.describe()
-    replace_references({id(virtual.native): virtual.module for virtual in engine.virtuals.values()})
+    replace_references({id(virtual.native): virtual.module for virtual in list(engine.virtuals.values())})
 
 
 def replace_references(swaps: Mapping[int, types.ModuleType]) -> None:
@@ -57,8 +57,8 @@ def replace_references(swaps: Mapping[int, types.ModuleType]) -> None:
 
 def stale_snapshots(virtuals: Mapping[str, Virtual]) -> list[str]:
     """``module.name`` of every user's global that still is a native object although the virtual one differs."""
-    natives = {id(value): (virtual, name) for virtual in virtuals.values() for name, value in _own_names(virtual)}
-    natives |= {id(virtual.native): (virtual, "") for virtual in virtuals.values()}
+    natives = {id(value): (virtual, name) for virtual in list(virtuals.values()) for name, value in _own_names(virtual)}
+    natives |= {id(virtual.native): (virtual, "") for virtual in list(virtuals.values())}
     found = []
     for name, module in list(sys.modules.items()):
         if _inside_torch(name) or name.partition(".")[0] == "torchada" or not isinstance(module, types.ModuleType):
@@ -76,7 +76,7 @@ def swap_snapshots(virtuals: Mapping[str, Virtual]) -> Callable[[], None]:
     Returns what puts the native ones back.
     """
     swaps: dict[int, tuple[Any, Any]] = {}
-    for virtual in virtuals.values():
+    for virtual in list(virtuals.values()):
         for name, native in _own_names(virtual):
             if virtual.differs(name, native):
                 answer = getattr(virtual.module, name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,10 @@ from .errors import TorchadaError
 from .facts import versions
 from .inherit import disinherit, inherit
 from .platform import detect_platform, is_musa_platform, simulated
+
+_blocks = threading.RLock()
+_open_blocks = 0
+_resume: str | None = None  # how torchada was switched on before the first open block of disabled()
 
 
 def activate() -> bool:
@@ -52,16 +57,22 @@ def is_active() -> bool:
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
-    """A ``with`` block in which torchada is off, for the whole process (all threads), and on again after it."""
-    via = startup.state["via"]
-    was_on = is_active()
-    deactivate()
+    """A ``with`` block in which torchada is off, for the whole process (all threads), and on again after it; where
+    blocks of several threads overlap, after the last of them."""
+    global _open_blocks, _resume
+    with _blocks:
+        if is_active():
+            _resume = startup.state["via"]
+        _open_blocks += 1
+        deactivate()
     try:
         yield
     finally:
-        if was_on:
-            activate()
-            startup.state["via"] = via
+        with _blocks:
+            _open_blocks -= 1
+            if not _open_blocks and _resume:
+                activate()
+                startup.state["via"], _resume = _resume, None
 
 
 def simulate(devices: int | None = None) -> None:

@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(self, table: Table | None = None) -> None:
         self._table = table
-        self._lock = threading.RLock()
+        self._turn = threading.RLock()  # one change of state at a time
         self._arming = False
         self._executing: set[str] = set()
         self._executed: set[str] = set()
@@ -53,7 +53,7 @@ class Engine:
     # -- on --------------------------------------------------------------------------------------------------------
     def engage(self) -> Finder | None:
         """Go from off to dormant (and armed, when torch is there already). None where there is nothing to do."""
-        with self._lock:
+        with self._turn:
             if self.state != OFF:
                 return self.finder
             if detect_platform() is not Platform.MUSA:
@@ -70,10 +70,11 @@ class Engine:
             self.finder = Finder(self, kinds)
             place(self.finder)
             self.state = DORMANT
-        self.late = self._done("torch")
-        if "torch" in sys.modules:
-            adopt(self)
-            self.ready()
+            self.late = self._done("torch")
+            if "torch" in sys.modules:
+                adopt(self)
+                self.ready()
+        self.ready()  # another thread may have finished an import in the meantime
         return self.finder
 
     def armed(self) -> bool:
@@ -82,11 +83,19 @@ class Engine:
 
     def ready(self) -> bool:
         """Arm if torch and torch_musa have both finished importing; True when armed."""
-        if self.state == DORMANT and not self._arming and self._done("torch"):
-            if "torch_musa" not in sys.modules:
-                self._import_backend()
-            if self.state == DORMANT and self._done("torch_musa"):
-                self._arm()
+        # Without waiting: this thread may hold an import lock that the thread whose turn it is needs.
+        while self.state == DORMANT and not self._arming and self._done("torch") and self._turn.acquire(blocking=False):
+            self._arming = True
+            try:
+                if self.state == DORMANT and "torch_musa" not in sys.modules:
+                    self._import_backend()
+                if self.state == DORMANT and self._done("torch_musa"):
+                    self._arm()
+            finally:
+                self._arming = False
+                self._turn.release()
+            if not self._done("torch_musa"):
+                break
         return self.state == ARMED
 
     def _done(self, name: str) -> bool:
@@ -97,13 +106,10 @@ class Engine:
 
     def _import_backend(self) -> None:
         """Import torch_musa at the end of ``import torch``. A broken one is told once; torch works without it."""
-        self._arming = True
         try:
             load_shim("backend:import_backends")(self._autoload)
         except Exception as error:
             self._give_up("torch_musa could not be imported", error)
-        finally:
-            self._arming = False
 
     def _give_up(self, what: str, error: Exception) -> None:
         """Go back to off, and say so once: never half armed."""
@@ -113,10 +119,6 @@ class Engine:
         tell(f"{told}. `python -m torchada doctor` tells more.")
 
     def _arm(self) -> None:
-        with self._lock:
-            if self.state != DORMANT or self._arming:
-                return
-            self._arming = True
         try:
             self_check()
             self.facts = snapshot(self.table, late=self.late)
@@ -132,8 +134,6 @@ class Engine:
             self._give_up("torchada could not be armed", error)
             if self.strict:
                 raise
-        finally:
-            self._arming = False
         self._tell()
 
     def _tell(self) -> None:
@@ -229,22 +229,23 @@ class Engine:
     # -- off -------------------------------------------------------------------------------------------------------
     def deactivate(self) -> None:
         """Take everything back, newest first. Idempotent."""
-        with self._lock:
+        with self._turn:
             if self.state == OFF:
                 return
             self.state = OFF
             finder, self.finder = self.finder, None
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)
-        for entry in self.ledger.undo():
-            tell(f"torchada could not undo {entry.rule}: {entry.detail}")
-        for virtual in self.virtuals.values():
-            virtual.forget()
-        replace_references({id(virtual.module): virtual.native for virtual in self.virtuals.values()})
-        self.virtuals.clear()
-        self._by_module.clear()
-        while self._undo_start:
-            self._undo_start.pop()()
+            if finder in sys.meta_path:
+                sys.meta_path.remove(finder)
+            for entry in self.ledger.undo():
+                tell(f"torchada could not undo {entry.rule}: {entry.detail}")
+            virtuals = list(self.virtuals.values())
+            for virtual in virtuals:
+                virtual.forget()
+            replace_references({id(virtual.module): virtual.native for virtual in virtuals})
+            self.virtuals.clear()
+            self._by_module.clear()
+            while self._undo_start:
+                self._undo_start.pop()()
 
 
 ENGINE = Engine()

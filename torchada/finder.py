@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import sys
 import threading
@@ -96,9 +95,9 @@ class VirtualLoader(_AroundLoader):
         engine: Engine = self._self_engine
         virtual = engine.virtual_of(module)
         if virtual is None:  # not a reload
-            spec = copy.copy(module.__spec__)
-            assert spec is not None
-            virtual = engine.add_virtual(module, importlib.util.module_from_spec(spec))
+            assert module.__spec__ is not None
+            # The same spec: importlib marks in it when the import is over.
+            virtual = engine.add_virtual(module, importlib.util.module_from_spec(module.__spec__))
         virtual.furnish()
         try:
             self.__wrapped__.exec_module(virtual.native)

@@ -68,7 +68,7 @@ class Virtual:
         """Take our objects out again and give the native module what others wrote into the public one."""
         public = vars(self.module)
         native = vars(self.native)
-        for name, value in public.items():
+        for name, value in list(public.items()):
             ours = name in self.kept and self.kept[name] is value
             if not ours and not (name.startswith("__") and name.endswith("__")) and native.get(name) is not value:
                 child = self.engine.virtual_of(value)
@@ -82,7 +82,7 @@ class Virtual:
     def names(self) -> list[str]:
         """What ``dir()`` shows: the native names, and what others wrote into the public module."""
         ours = {"__getattr__", "__dir__"}
-        public = {name for name in vars(self.module) if name not in ours}
+        public = set(vars(self.module)) - ours
         hidden = {
             name
             for name, rules in self.engine.table.lazy.get(self.name, {}).items()

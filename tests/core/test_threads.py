@@ -54,6 +54,77 @@ def test_activate_and_deactivate_while_others_work(run_python):
     )
 
 
+def test_threads_that_activate_and_deactivate_at_once(run_python):
+    """One change of state at a time, whoever asks for it: no rule is lost and none stays after deactivate()."""
+    done = run_python(
+        """
+        import sys, threading, torchada, torch
+        torch.zeros(1, device="cuda")
+        whole = torchada.status()["rules"].keys()
+        sys.setswitchinterval(1e-5)
+        stop, errors = threading.Event(), []
+        def ask():
+            while not stop.is_set():
+                try:
+                    torch.cuda.memory_allocated, torch.cuda.Stream, dir(torch.cuda), dir(torch.cuda.memory)
+                except BaseException as error:
+                    errors.append(error)
+        def toggle(change):
+            for _ in range(6):
+                change()
+        def block():
+            with torchada.disabled():
+                pass
+        asking = [threading.Thread(target=ask) for _ in range(3)]
+        changes = (torchada.activate, torchada.deactivate, torchada.activate, block)
+        toggling = [threading.Thread(target=toggle, args=(change,)) for change in changes]
+        for thread in asking + toggling: thread.start()
+        for thread in toggling: thread.join()
+        stop.set()
+        for thread in asking: thread.join()
+        assert not errors, errors[:3]
+        torchada.deactivate()
+        torchada.activate()
+        assert torchada.status()["rules"].keys() <= {"active", "pending", "gated", "absent"}, torchada.status()
+        assert str(torch.zeros(1, device="cuda").device) == "musa:0"
+        torchada.deactivate()
+        try:
+            torch.zeros(1, device="cuda")
+        except (AssertionError, RuntimeError, NotImplementedError):
+            pass
+        else:
+            raise SystemExit("a redirection outlived deactivate()")
+        """
+    )
+    assert "could not" not in done.stderr, done.stderr
+
+
+def test_overlapping_blocks_of_disabled(run_python):
+    run_python(
+        """
+        import threading, torchada
+        inside, leave = threading.Event(), threading.Event()
+        def block():
+            with torchada.disabled():
+                inside.set()
+                leave.wait(20)
+                seen.append(torchada.is_active())
+        seen = []
+        other = threading.Thread(target=block)
+        with torchada.disabled():
+            other.start()
+            inside.wait(20)
+            with torchada.disabled():
+                assert not torchada.is_active()
+        assert not torchada.is_active(), "the other thread's block is still open"
+        leave.set()
+        other.join()
+        assert seen == [False] and torchada.is_active()
+        assert torchada.status()["via"] == "import"
+        """
+    )
+
+
 def test_no_lock_is_held_while_calling_out(run_python):
     """A module imported by another thread while torch is being imported must not dead-lock."""
     run_python(

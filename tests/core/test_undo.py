@@ -154,3 +154,18 @@ def test_musas_visible_devices_win(run_python):
         """,
         env={"CUDA_VISIBLE_DEVICES": "1", "MUSA_VISIBLE_DEVICES": "0"},
     )
+
+
+def test_a_module_put_back_is_not_half_imported(run_python):
+    run_python(
+        """
+        import sys, torchada, torch
+        torchada.deactivate()
+        for name in [name for name in sys.modules if name.startswith("torch.cuda")]:
+            try:
+                sys.modules[name].no_such_name
+            except AttributeError as error:
+                assert "partially" not in str(error), error
+            assert not getattr(sys.modules[name].__spec__, "_initializing", False), name
+        """
+    )
