@@ -45,6 +45,11 @@ class Ways:
         """Plain ``python program`` in an environment where the wheel, with its ``.pth``, is installed."""
         return [self.environment_python, str(program)], {"TORCHADA_SIMULATE": "1"}
 
+    def forced(self, program: Path) -> tuple[list[str], dict[str, str]]:
+        """As ``runner``, and ``torch.cuda.is_available()`` answers True."""
+        command, extra = self.runner(program)
+        return command, extra | {"TORCHADA_FORCE_CUDA_AVAILABLE": "1"}
+
     def plain(self, program: Path) -> tuple[list[str], dict[str, str]]:
         """Plain ``python program`` without torchada and without any GPU: the reference."""
         return [sys.executable, str(program)], {"TORCHADA": "0"}

@@ -89,6 +89,12 @@ def test_trainer_uses_the_device_and_learns_by_heart(ways: Ways) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits.py", "transformers_trainer.py"])
+def test_forced_availability_changes_no_number(ways: Ways, name: str) -> None:
+    assert ways.short("forced", name).result == ways.short("runner", name).result
+
+
+@pytest.mark.slow
 def test_diffusion_runs_on_the_device(ways: Ways) -> None:
     on_cpu, on_device = (ways.short(way, "diffusion.py").result for way in ("plain", "runner"))
     assert on_device["where"] == "musa:0"
