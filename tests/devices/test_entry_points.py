@@ -275,3 +275,13 @@ def test_fork_rng_takes_the_type_in_its_position() -> None:
     with torch.random.fork_rng([0], True, "me", "devices", "cuda"):
         torch.randn(3, device="cuda:0")
     assert torch.equal(torch.cuda.get_rng_state(0), state)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoint_recomputes_with_the_same_random_numbers(device: str, reentrant: bool) -> None:
+    x = torch.ones(256, device=device, requires_grad=True)
+    y = torch.utils.checkpoint.checkpoint(torch.nn.functional.dropout, x, use_reentrant=reentrant)
+    y.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, y)
+    assert 0 < int((y == 0).sum()) < 256

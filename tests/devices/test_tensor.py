@@ -4,6 +4,7 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -57,6 +58,8 @@ def test_cuda_errors() -> None:
         x.cuda(1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be torch\.device, not bool"):
         x.cuda(True)
+    with pytest.raises(TypeError, match=r"must be torch\.device, not Tensor"):
+        x.cuda(torch.tensor(1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="keyword"):
         x.cuda(nonblocking=True)  # type: ignore[call-arg]
     with pytest.raises(RuntimeError, match="must not be negative"):
@@ -177,6 +180,44 @@ def test_legacy_constructors() -> None:
         torch.cuda.FloatTensor(2, device="cpu")
     sparse = torch.cuda.sparse.FloatTensor(torch.tensor([[0, 1]]).cuda(), torch.ones(2).cuda(), torch.Size([3]))
     assert sparse.is_sparse and sparse.is_cuda and sparse.to_dense().tolist() == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        (2, 3),
+        ([2, 3],),
+        ((2, 3),),
+        (torch.Size([2, 3]),),
+        (np.int64(2), 3),
+        (2, torch.tensor(3)),
+        (np.array(3),),
+        (np.ones(3),),
+        (np.array([1, 2]),),
+        (np.ones((2, 2), dtype=np.float32),),
+        ([torch.tensor(1.0), torch.tensor(2.0)],),
+        ([[1, 2], [3, 4]],),
+        (range(3),),
+        (3.5,),
+        ("ab",),
+        (None,),
+        (2, 3.0),
+        ([1, [2, 3]],),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("name", ["FloatTensor", "LongTensor"])
+def test_legacy_constructors_take_what_the_cpu_classes_take(name: str, args: tuple[Any, ...]) -> None:
+    def make(kind: Any) -> Any:
+        try:
+            made = kind(*args)
+        except (TypeError, ValueError) as error:
+            return type(error)
+        sizes = all(isinstance(arg, (int, np.integer, torch.Size, torch.Tensor)) or np.ndim(arg) == 0 for arg in args)
+        return made.shape, made.dtype, None if sizes else made.tolist()
+
+    assert make(getattr(torch.cuda, name)) == make(getattr(torch, name))
 
 
 def test_legacy_isinstance() -> None:

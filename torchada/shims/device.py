@@ -63,3 +63,8 @@ def get_device_module() -> Callable[[], None]:
         cached.cache_clear()  # type: ignore[attr-defined]
 
     return undo
+
+
+def checkpoint_device_module(original: Callable[..., Any], device: str = "cuda") -> Any:
+    """The module ``torch.utils.checkpoint`` asks for random states: torch.cuda, which knows when it is initialised."""
+    return torch.cuda if translate(device) == BACKEND else original(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ def cuda(
     elif isinstance(device, (str, torch.device)):
         if torch.device(device).type != BACKEND:
             raise RuntimeError("Invalid device, must be cuda device")
-    elif isinstance(device, bool) or not hasattr(device, "__index__"):
+    elif isinstance(device, (bool, torch.Tensor)) or not hasattr(device, "__index__"):  # to(tensor) is another thing
         raise TypeError(f"cuda(): argument 'device' (position 1) must be torch.device, not {type(device).__name__}")
     if memory_format is None:
         return torch.Tensor.to(self, device, non_blocking=non_blocking)
@@ -138,6 +139,13 @@ def legacy_instance(original: Original, kind: Any, value: Any) -> bool:
     )
 
 
+def _is_size(value: Any) -> bool:
+    """An integer, or a NumPy array or tensor of no dimensions; arrays with dimensions have ``__index__`` as well."""
+    if isinstance(value, (numbers.Integral, torch.SymInt)):
+        return True
+    return hasattr(value, "__index__") and getattr(value, "shape", None) == ()
+
+
 def legacy_new(original: Original, kind: Any, *args: Any, device: Any = BACKEND, **kwargs: Any) -> torch.Tensor:
     """``torch.cuda.FloatTensor(...)``: no argument, sizes, a sequence, a storage or a tensor."""
     if kwargs:
@@ -147,7 +155,7 @@ def legacy_new(original: Original, kind: Any, *args: Any, device: Any = BACKEND,
         raise RuntimeError(f"legacy constructor expects device type: cuda but device type: {target.type} was passed")
     if kind.layout == torch.sparse_coo:
         return torch.sparse_coo_tensor(*args, dtype=kind.dtype, device=target)
-    if all(hasattr(size, "__index__") and not isinstance(size, torch.Tensor) for size in args):
+    if all(_is_size(size) for size in args) and not (len(args) == 1 and isinstance(args[0], torch.Tensor)):
         return torch.empty(*args or (0,), dtype=kind.dtype, device=target)
     if len(args) != 1:
         raise TypeError(f"{kind.__name__}() takes sizes, or one sequence, storage or tensor")
@@ -160,6 +168,8 @@ def legacy_new(original: Original, kind: Any, *args: Any, device: Any = BACKEND,
         return torch.empty(0, dtype=kind.dtype, device=source.device).set_(source)
     if isinstance(source, torch.Size):
         return torch.empty(source, dtype=kind.dtype, device=target)
+    if isinstance(source, (float, complex)):
+        raise TypeError(f"new(): data must be a sequence (got {type(source).__name__})")
     return torch.tensor(source, dtype=kind.dtype, device=target)
 
 

@@ -311,6 +311,13 @@ AMP = (
         test="tests/devices/test_entry_points.py",
     ),
     Rule(
+        "torch.utils.checkpoint:_get_device_module",
+        Detour(shim="device:checkpoint_device_module"),
+        why="it keeps random states only of a device module with _initialized, which torch_musa leaves False for ever: "
+        "dropout would differ in the recomputation, and the gradients with it",
+        test="tests/devices/test_entry_points.py",
+    ),
+    Rule(
         "torch.autograd.graph:save_on_cpu.__init__",
         _DEVICE_TYPE,
         why="its default is cuda, and it asks that module whether it may pin memory",
