@@ -45,10 +45,14 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Carry out the command line *argv* (default: the process's) and return the exit status."""
+    from .errors import ConfigError
     from .run import UsageError
 
     try:
         return dispatch(sys.argv[1:] if argv is None else argv)
+    except ConfigError as error:
+        print(f"torchada: {error}", file=sys.stderr)
+        return 1
     except UsageError as error:
         print(f"{USAGE}\ntorchada: {error}", file=sys.stderr)
         return 2

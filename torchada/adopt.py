@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .errors import tell
+from .virtual import MISSING
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -78,10 +79,9 @@ def swap_snapshots(virtuals: Mapping[str, Virtual]) -> Callable[[], None]:
     swaps: dict[int, tuple[Any, Any]] = {}
     for virtual in list(virtuals.values()):
         for name, native in _own_names(virtual):
-            if virtual.differs(name, native):
-                answer = getattr(virtual.module, name, None)
-                if answer is not None:
-                    swaps[id(native)] = (native, answer)
+            answer = virtual.answer(name)
+            if answer is not native and answer is not MISSING:
+                swaps[id(native)] = (native, answer)
     _swap_all(swaps)
     return lambda: _swap_all({id(answer): (answer, native) for native, answer in swaps.values()})
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from . import startup
 from .engine import ENGINE, OFF
-from .errors import TorchadaError
+from .errors import ConfigError, TorchadaError
 from .facts import versions
 from .inherit import disinherit, inherit
-from .platform import detect_platform, is_musa_platform, simulated
+from .platform import Platform, detect_platform, simulated
 
 _blocks = threading.RLock()
 _open_blocks = 0
@@ -38,6 +38,7 @@ def activate() -> bool:
     startup.retire()
     if ENGINE.engage() is None:
         return False
+    startup.state["error"] = None
     inherit()
     return True
 
@@ -52,7 +53,14 @@ def deactivate() -> None:
 
 def is_active() -> bool:
     """Whether torchada is at work in this process: rules are applied, or will be when torch is imported."""
-    return ENGINE.state != OFF or (startup.SENTINEL in sys.meta_path and is_musa_platform())
+    return ENGINE.state != OFF or (startup.SENTINEL in sys.meta_path and _platform()[0] is Platform.MUSA)
+
+
+def _platform() -> tuple[Platform | None, ConfigError | None]:
+    try:
+        return detect_platform(), None
+    except ConfigError as error:
+        return None, error
 
 
 @contextlib.contextmanager
@@ -101,15 +109,18 @@ def simulate(devices: int | None = None) -> None:
 
 
 def status() -> dict[str, Any]:
-    """What torchada does here: active, state, via, platform, simulated, versions, counts of rule outcomes, error."""
+    """What torchada does here: active, state, via, platform, simulated, versions, counts of rule outcomes, and the
+    error that keeps it off, or None. With a wrong environment variable the platform is None; it raises nothing."""
     outcomes = Counter(entry.outcome for entry in ENGINE.ledger.states().values())
+    gave_up = ENGINE.ledger.state("torchada")
+    platform, wrong = _platform()
     return {
         "active": is_active(),
         "state": ENGINE.state,
         "via": startup.state["via"],
-        "platform": detect_platform().value,
-        "simulated": simulated(),
+        "platform": platform.value if platform else None,
+        "simulated": platform is Platform.MUSA and simulated(),
         "versions": versions(),
         "rules": dict(outcomes),
-        "error": startup.state["error"],
+        "error": startup.state["error"] or (gave_up.error if gave_up else wrong),
     }

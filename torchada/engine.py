@@ -11,8 +11,9 @@ from typing import Any
 
 from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
-from .facts import hold_autoload, mirror_visible_devices, snapshot
+from .facts import check_switches, hold_autoload, mirror_visible_devices, snapshot
 from .finder import MIRRORED, WATCHED, Finder
+from .inherit import disinherit
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
 from .redirect import apply_patch, self_check
@@ -59,6 +60,7 @@ class Engine:
             if detect_platform() is not Platform.MUSA:
                 return None
             self.strict = env_flag("TORCHADA_STRICT")
+            check_switches(self.table)
             self._undo_start.append(mirror_visible_devices())
             if simulated():
                 from . import simulator
@@ -114,13 +116,15 @@ class Engine:
     def _give_up(self, what: str, error: Exception) -> None:
         """Go back to off, and say so once: never half armed."""
         self.deactivate()
+        disinherit()  # children would only repeat it
         self.ledger.add("torchada", FAILED, f"{what}: {type(error).__name__}: {error}", error=error)
-        told = f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own"
-        tell(f"{told}. `python -m torchada doctor` tells more.")
+        told = f"{what} ({type(error).__name__}: {error}); torchada stays off and torch.cuda is torch's own. "
+        tell(told + "`python -m torchada doctor` tells more.")
 
     def _arm(self) -> None:
         try:
             self_check()
+            load_shim("backend:check_backend")()
             self.facts = snapshot(self.table, late=self.late)
             for rules in self.table.lazy.values():
                 for rule in (rule for group in rules.values() for rule in group):
@@ -137,12 +141,11 @@ class Engine:
         self._tell()
 
     def _tell(self) -> None:
-        failed = self.ledger.failures()
-        if failed and self.state == ARMED:
-            names = ", ".join(entry.rule for entry in failed[:3]) + (" ..." if len(failed) > 3 else "")
-            told = f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work"
-            tell(f"{told}; `python -m torchada doctor` tells why.")
-        if self.late and self.state == ARMED:
+        if self.state != ARMED:
+            return
+        if self.ledger.failures():
+            tell(self.ledger.complaint())
+        if self.late:
             self.ledger.add("torchada:snapshots", ACTIVE, "late activation", undo=swap_snapshots(self.virtuals))
             warn_of_stale(self.virtuals)
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from .ledger import Undo
-from .platform import detect_platform
+from .platform import detect_platform, env_flag
 from .rules import Facts, Table
 
 PREFIXES = ("TORCHADA", "TORCH_", "PYTORCH_", "MUSA_", "CUDA_")
@@ -28,6 +28,12 @@ def snapshot(table: Table, late: bool) -> Facts:
         features={name: feature(name) for name in table.features()},
         late=late,
     )
+
+
+def check_switches(table: Table) -> None:
+    """Raise ConfigError where a switch that some gate asks for has a word that is neither yes nor no."""
+    for name in sorted(table.switches()):
+        env_flag(name)
 
 
 def versions() -> dict[str, str | None]:

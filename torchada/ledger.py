@@ -54,6 +54,13 @@ class Ledger:
     def failures(self) -> list[Entry]:
         return [entry for entry in self.states().values() if entry.outcome == FAILED]
 
+    def complaint(self) -> str:
+        """What to tell of failed rules."""
+        failed = self.failures()
+        names = ", ".join(entry.rule for entry in failed[:3]) + (" ..." if len(failed) > 3 else "")
+        told = f"{len(failed)} torchada rule(s) could not be applied: {names}. The others work"
+        return f"{told}; `python -m torchada doctor` tells why."
+
     def undo(self) -> list[Entry]:
         """Run every undo, newest first and each once. Returns the entries of those that failed."""
         with self._lock:

@@ -41,7 +41,8 @@ def find_module(name: str) -> ModuleSpec | None:
         find = getattr(finder, "find_spec", None)
         spec: ModuleSpec | None = find(name, None, None) if find else None
         if spec is not None:
-            return spec
+            # A folder without code (left by an uninstall, or of the user's own) is no module that is installed.
+            return None if spec.origin is None and spec.submodule_search_locations is not None else spec
     return None
 
 
@@ -55,9 +56,15 @@ def detect_platform() -> Platform:
         except ValueError:
             choices = ", ".join(platform.value for platform in Platform)
             raise ConfigError(f"TORCHADA_PLATFORM={forced!r} is not a platform: use one of {choices}") from None
-    if simulated() or "torch_musa" in sys.modules or find_module("torch_musa") is not None:
+    if simulated() or _has_torch_musa():
         return Platform.MUSA
     return Platform.CUDA if torch_cuda_version() else Platform.CPU
+
+
+def _has_torch_musa() -> bool:
+    if "torch_musa" in sys.modules:
+        return sys.modules["torch_musa"] is not None  # None there forbids the import
+    return find_module("torch_musa") is not None
 
 
 def simulated() -> bool:

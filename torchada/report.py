@@ -15,15 +15,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import __version__, api, startup
-from .engine import ENGINE
+from .enable import PRIVATE, starts_with
+from .engine import ENGINE, OFF
 from .errors import ConfigError
 from .facts import versions
 from .inherit import disinherit
-from .ledger import ACTIVE, FAILED, PENDING, Ledger
+from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger
 from .platform import Platform, detect_platform, simulated, torch_cuda_version
 from .rules import Facts, Table
 
 OK, NOTE, BAD = "ok", "note", "bad"
+OUTCOMES = (ACTIVE, PENDING, GATED, ABSENT, FAILED, SHADOWED, UNDONE, "off")
+VARIABLES = (
+    "TORCHADA",
+    "TORCHADA_FORCE_CUDA_AVAILABLE",
+    "TORCHADA_PLATFORM",
+    "TORCHADA_SIMULATE",
+    "TORCHADA_SIM_CACHE",
+    "TORCHADA_SIM_DEVICE",
+    "TORCHADA_SIM_DEVICES",
+    "TORCHADA_SIM_MEMORY",
+    "TORCHADA_STRICT",
+)
+KNOWN = "correct the name; the variables are: " + ", ".join(VARIABLES)
 WIDE = 160  # columns where the output goes to a file or a pipe
 
 
@@ -80,8 +94,9 @@ def load() -> str | None:
 
 def summary_line() -> str:
     """The one line ``--summary`` prints at exit."""
-    if ENGINE.facts is None:
-        return f"torchada {__version__}: not at work here (platform {detect_platform().value})"
+    if ENGINE.facts is None or ENGINE.state == OFF:
+        status = api.status()
+        return f"torchada {__version__}: not at work here ({status['error'] or 'platform ' + status['platform']})"
     import torch
 
     states = Counter(entry.outcome for entry in ENGINE.ledger.states().values())
@@ -132,11 +147,9 @@ def _activity_checks(platform: Platform) -> list[Check]:
     if platform is not Platform.MUSA:
         return []
     failures = ENGINE.ledger.failures()
-    if ENGINE.facts is None or ENGINE.state == "off":
+    if ENGINE.facts is None or ENGINE.state == OFF:
         text = "; ".join(entry.detail for entry in failures) or "torch could not be imported"
         return [Check("active", BAD, f"no: {text}", "mend what is named; then run doctor again")]
-    from .enable import starts_with
-
     if startup.state["via"] == "import":
         disinherit()  # what this command itself passes on to children is not the user's doing
     via = starts_with()
@@ -155,8 +168,9 @@ def _device_check() -> Check:
     musa = sys.modules["torch_musa"]
     try:
         names = Counter(musa.get_device_name(index) for index in range(musa.device_count()))
-    except RuntimeError as error:
-        return Check("devices", BAD, f"torch_musa does not work: {error}", "check the driver and the device files")
+    except Exception as error:  # whatever is broken there, the doctor tells it
+        told = f"torch_musa does not work: {type(error).__name__}: {error}"
+        return Check("devices", BAD, told, "check the driver and the device files")
     if not names:
         return Check("devices", NOTE, "none (a build container, or MUSA_VISIBLE_DEVICES hides them)")
     return Check("devices", OK, ", ".join(f"{count} x {name}" for name, count in names.items()))
@@ -166,7 +180,11 @@ def _surroundings() -> list[Check]:
     others = [_name(finder) for finder in sys.meta_path if finder is not ENGINE.finder]
     checks = [Check("sys.meta_path", OK, ", ".join(others))]
     ours = sorted(name for name in os.environ if name.startswith(("TORCHADA", "MUSA_VISIBLE", "CUDA_VISIBLE")))
+    ours = [name for name in ours if name not in PRIVATE]
     checks.append(Check("environment", OK, ", ".join(f"{name}={os.environ[name]}" for name in ours) or "nothing set"))
+    unknown = [name for name in ours if name.startswith("TORCHADA") and name not in VARIABLES]
+    if unknown:
+        checks.append(Check("environment", NOTE, f"torchada does not know {', '.join(unknown)}", KNOWN))
     if simulated() and not shutil.which(os.environ.get("CXX", "c++")):
         fix = "install a C++ compiler (Debian: apt-get install g++)"
         checks.append(Check("compiler", BAD, "none found; the simulated device is built with it", fix))
@@ -183,7 +201,7 @@ def main(command: str, argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m torchada {command}")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     if command == "report":
-        parser.add_argument("--outcome", help="show only rules with this outcome (active, failed, gated, ...)")
+        parser.add_argument("--outcome", choices=OUTCOMES, help="show only rules with this outcome")
     options = parser.parse_args(argv)
     return _doctor(options) if command == "doctor" else _report(options)
 

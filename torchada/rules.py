@@ -148,6 +148,10 @@ class Gate:
             if match and match.group(2) == "has":
                 yield match.group(3)
 
+    def switches(self) -> Iterator[str]:
+        """torchada's own environment variables that the gate asks for."""
+        yield from re.findall(r"\benv:(TORCHADA_\w+)", self.text)
+
     def failing(self, facts: Facts, probe: Probe | None = None) -> str | None:
         """The first clause that does not hold, or None when all do. A probe that cannot tell counts as holding."""
         for clause in self.clauses:
@@ -166,7 +170,9 @@ def _holds(clause: str, facts: Facts, probe: Probe | None) -> bool:
     match = _WORD.match(clause)
     if match:
         negated, kind, name = match.groups()
-        value = facts.env.get(name, "").lower() in TRUE_WORDS if kind == "env" else facts.features.get(name, False)
+        value = (
+            facts.env.get(name, "").strip().lower() in TRUE_WORDS if kind == "env" else facts.features.get(name, False)
+        )
         return value is not bool(negated)
     if probe is None:
         return True
@@ -232,6 +238,9 @@ class Table:
 
     def features(self) -> set[str]:
         return {name for rule in self.rules for name in rule.gate.features()}
+
+    def switches(self) -> set[str]:
+        return {name for rule in self.rules for name in rule.gate.switches()}
 
     def validate(self) -> None:
         """Raise TableError for the first row that contradicts the rules of rows."""

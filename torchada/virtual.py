@@ -112,10 +112,15 @@ class Virtual:
 
     def differs(self, name: str, native: Any) -> bool:
         """Whether the public answer for *name* is another object than *native* (a refused one is)."""
+        return self.answer(name) is not native
+
+    def answer(self, name: str) -> Any:
+        """As resolve(), for looking around: MISSING where the name is refused or its rule fails (told by the ledger,
+        and by the error of whoever asks for the name)."""
         try:
-            return self.resolve(name) is not native
-        except AttributeError:
-            return True
+            return self.resolve(name)
+        except Exception:
+            return MISSING
 
     def _native(self, name: str) -> Any:
         try:

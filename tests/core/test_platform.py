@@ -98,3 +98,44 @@ def test_simulate_refuses_bad_counts(run_python, devices):
 def test_simulate_after_torch_is_refused(run_python):
     done = run_python("import torchada, torch; torchada.simulate()", env={"TORCHADA_SIMULATE": None}, ok=False)
     assert done.returncode == 1 and "--simulate" in done.stderr.splitlines()[-1]
+
+
+def test_a_folder_without_code_is_no_torch_musa(run_python, tmp_path):
+    """What an uninstall leaves, or a checkout that lies in the working directory."""
+    (tmp_path / "torch_musa" / "docs").mkdir(parents=True)
+    done = run_python(
+        "import torchada, torch; print(torchada.detect_platform(), torchada.is_active())",
+        env={"TORCHADA_SIMULATE": None},
+    )
+    assert (done.stdout.strip(), done.stderr) == ("Platform.CPU False", "")
+
+
+def test_a_forbidden_torch_musa_is_none(run_python):
+    done = run_python(
+        "import sys; sys.modules['torch_musa'] = None; import torchada, torch; print(torchada.status()['state'])",
+        env={"TORCHADA_SIMULATE": None},
+    )
+    assert (done.stdout.strip(), done.stderr) == ("off", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["TORCHADA_FORCE_CUDA_AVAILABLE", "TORCHADA_STRICT", "TORCHADA_SIMULATE", "TORCHADA_PLATFORM"]
+)
+def test_a_wrong_word_is_told_once_and_torch_works(run_python, name):
+    done = run_python(
+        "import torchada, torch; print(torch.ones(1).item(), torchada.is_active())", env={name: "perhaps"}
+    )
+    assert done.stdout.strip() == "1.0 False"
+    assert done.stderr.count("\n") == 1 and f"{name}='perhaps'" in done.stderr and "use one of" in done.stderr
+
+
+def test_a_corrected_variable_clears_the_error(run_python):
+    run_python(
+        """
+        import os, torchada, torch
+        assert "perhaps" in str(torchada.status()["error"])
+        os.environ["TORCHADA_PLATFORM"] = "musa"
+        assert torchada.activate() and torchada.status()["error"] is None
+        """,
+        env={"TORCHADA_PLATFORM": "perhaps"},
+    )

@@ -1,11 +1,17 @@
 """report and doctor tell what is."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+import torchada
+from torchada.enable import PRIVATE
 from torchada.ledger import Ledger
-from torchada.report import rows
+from torchada.report import VARIABLES, rows
 from torchada.rules import Facts, Table, load_table
 
 
@@ -95,3 +101,47 @@ sys.exit(main('doctor', ['--json']))
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     assert any(check["name"] == "torch" and check["level"] == "bad" for check in told["checks"])
+
+
+def test_doctor_and_report_survive_a_torch_musa_that_is_not_whole(run_python, tmp_path):
+    """Whatever is broken, the doctor tells it; nothing is half applied."""
+    package = tmp_path / "torch_musa"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '2.7.0'\n")
+    env = {"TORCHADA_SIMULATE": None}  # the package lies in the working directory
+    done = command(run_python, "doctor", env=env, ok=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert "no device backend named 'musa'" in done.stdout
+    done = command(run_python, "report", env=env, ok=False)
+    assert "Traceback" not in done.stderr and "state off" in done.stdout
+    done = run_python(
+        "import os, torchada, torch; print(torch.ones(1).item(), torchada.is_active(), torchada.status()['error']);"
+        "print('TORCHADA_INHERIT' in os.environ)",
+        env=env,
+    )
+    assert done.stdout.startswith("1.0 False the torch_musa from") and done.stdout.endswith("False\n")
+    assert done.stderr.count("could not be armed") == 1
+
+
+def test_doctor_knows_every_variable_and_tells_a_misspelt_one(run_python):
+    root = Path(torchada.__file__).parent
+    files = [path for path in root.rglob("*") if path.suffix in (".py", ".cpp", ".h", ".c")]
+    used = {name for path in files for name in re.findall(r"\bTORCHADA(?:_[A-Z]+)+\b", path.read_text())}
+    assert used | {"TORCHADA"} == {*VARIABLES, *PRIVATE}
+    done = command(run_python, "doctor", env={"TORCHADA_SIM_DEVICE_COUNT": "3"})
+    assert "does not know TORCHADA_SIM_DEVICE_COUNT" in " ".join(done.stdout.split())
+    assert "does not know" not in command(run_python, "doctor").stdout
+
+
+@pytest.mark.parametrize("what", [("report",), ("doctor",), ("status",), ("--summary", "-c", "import torch")])
+@pytest.mark.parametrize("name", ["TORCHADA_PLATFORM", "TORCHADA_STRICT", "TORCHADA_SIMULATE", "TORCHADA"])
+def test_commands_tell_a_wrong_variable_without_a_traceback(run_python, what, name):
+    code = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'torchada', *sys.argv[1:]])"
+    done = run_python(code, *what, env={name: "perhaps"}, ok=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert f"{name}='perhaps'" in done.stderr + done.stdout or f"{name}=perhaps" in done.stdout
+
+
+def test_an_outcome_that_does_not_exist(run_python):
+    done = command(run_python, "report", "--outcome", "borken", ok=False)
+    assert done.returncode == 2 and "failed" in done.stderr
