@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import torchada
+
 
 @pytest.mark.parametrize(
     ("make", "index"),
@@ -178,3 +180,16 @@ def _saved(value: Any) -> bytes:
     file = io.BytesIO()
     torch.save(value, file)
     return file.getvalue()
+
+
+def test_out_of_memory_is_told_in_the_words_programs_look_for() -> None:
+    with pytest.raises(torch.cuda.OutOfMemoryError) as raised:
+        torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
+    (text,) = raised.value.args
+    assert text == str(raised.value)
+    assert text.startswith("CUDA out of memory. Tried to allocate 32768.00 GiB. ") and "MUSA out of memory." in text
+    assert str(torch.OutOfMemoryError("another text")) == "another text"
+    assert torch.OutOfMemoryError().args == ()
+    assert pickle.loads(pickle.dumps(raised.value)).args == (text,)
+    with torchada.disabled(), pytest.raises(torch.OutOfMemoryError, match=r"^MUSA out of memory\."):
+        torch.empty(1 << 45, dtype=torch.uint8, device="musa")

@@ -246,6 +246,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch.amp.autocast_mode:custom_bwd": _custom_backward,
     "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
     "torch.autograd.graph:save_on_cpu.__init__": _save_on_cpu,
+    "torch:OutOfMemoryError": lambda: str(torch.OutOfMemoryError("MUSA out of memory. x")).startswith("CUDA"),
     "torch.utils.checkpoint:_get_device_module": lambda: bool(
         torch.utils.checkpoint._get_device_module("musa")._initialized
     ),

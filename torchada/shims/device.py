@@ -68,3 +68,22 @@ def get_device_module() -> Callable[[], None]:
 def checkpoint_device_module(original: Callable[..., Any], device: str = "cuda") -> Any:
     """The module ``torch.utils.checkpoint`` asks for random states: torch.cuda, which knows when it is initialised."""
     return torch.cuda if translate(device) == BACKEND else original(device)
+
+
+def out_of_memory() -> Callable[[], None]:
+    """``torch.OutOfMemoryError``: CUDA's first words, which programs compare, and the backend's after them."""
+    kind, own = torch.OutOfMemoryError, f"{BACKEND.upper()} out of memory."
+
+    def initialise(self: BaseException, *args: Any) -> None:
+        if args and isinstance(args[0], str) and args[0].startswith(own):
+            args = (f"CUDA out of memory.{args[0].removeprefix(own)} ({own})", *args[1:])
+        RuntimeError.__init__(self, *args)
+
+    initialise.__name__, initialise.__qualname__ = "__init__", f"{kind.__name__}.__init__"
+    kind.__init__ = initialise  # type: ignore[method-assign]  # the class inherits the one it has
+
+    def undo() -> None:
+        if vars(kind).get("__init__") is initialise:
+            del kind.__init__
+
+    return undo

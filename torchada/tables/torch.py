@@ -325,4 +325,13 @@ AMP = (
     ),
 )
 
-RULES = (*DEVICE, *FACTORIES, *TENSOR, *STORAGE, *AMP)
+ERRORS = (
+    Rule(
+        "torch:OutOfMemoryError",
+        Install("device:out_of_memory"),
+        why="programs that retry with less look for CUDA's words in the text",
+        test="tests/devices/test_device.py",
+    ),
+)
+
+RULES = (*DEVICE, *FACTORIES, *TENSOR, *STORAGE, *AMP, *ERRORS)
