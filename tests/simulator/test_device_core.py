@@ -622,10 +622,11 @@ def test_out_of_memory_and_recovery(run_python):
     assert len(lines) == 3
     for line in lines[:2]:
         assert line.startswith(
-            "MUSA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 64.00 MiB of which "
+            "CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 64.00 MiB of which "
             "24.00 MiB is free. "
         )
         assert "40.00 MiB is allocated by PyTorch" in line
+        assert line.endswith("(MUSA out of memory.)")  # the device's own words; the first are torchada's
     assert "32.00 MiB allowed" in lines[2]
 
 
