@@ -53,6 +53,11 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"torchada: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        if error.name not in ("packaging", "rich", "wrapt"):
+            raise
+        print(f"torchada: {error.name}, which torchada needs, is missing: pip install {error.name}", file=sys.stderr)
+        return 1
     except UsageError as error:
         print(f"{USAGE}\ntorchada: {error}", file=sys.stderr)
         return 2

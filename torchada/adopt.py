@@ -61,7 +61,8 @@ def stale_snapshots(virtuals: Mapping[str, Virtual]) -> list[str]:
     natives = {id(value): (virtual, name) for virtual in list(virtuals.values()) for name, value in _own_names(virtual)}
     natives |= {id(virtual.native): (virtual, "") for virtual in list(virtuals.values())}
     found = []
-    for name, module in list(sys.modules.items()):
+    # Each module once: multiprocessing gives __main__ a second name.
+    for name, module in {id(module): (name, module) for name, module in reversed(list(sys.modules.items()))}.values():
         if _inside_torch(name) or name.partition(".")[0] == "torchada" or not isinstance(module, types.ModuleType):
             continue
         for attribute, value in list(vars(module).items()):

@@ -172,3 +172,15 @@ def test_dynamo_before_and_after(run_python, dynamo):
     code = f"{SIMULATOR}\nimport torch, torch._dynamo\n{warm if dynamo == 'used before' else ''}\n{LATE}\n{COMPILED}"
     done = run_python(code, env={"TORCHADA": "0"})
     assert done.stdout.split()[-1] == "True"  # Dynamo's table holds torch's own class again
+
+
+def test_a_module_of_two_names_is_named_once(run_python):
+    done = run_python(
+        """
+        import sys
+        from torch.cuda import Stream
+        sys.modules["second_name"] = sys.modules["__main__"]
+        import torchada
+        """
+    )
+    assert "still torch's own: __main__.Stream. Activate" in done.stderr, done.stderr

@@ -142,6 +142,15 @@ def test_commands_tell_a_wrong_variable_without_a_traceback(run_python, what, na
     assert f"{name}='perhaps'" in done.stderr + done.stdout or f"{name}=perhaps" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["packaging", "rich", "wrapt"])
+def test_a_missing_dependency_is_named_and_torch_works(run_python, tmp_path, name):
+    (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('gone', name={name!r})\n")
+    done = command(run_python, "doctor", ok=False)
+    assert done.returncode == 1 and f"pip install {name}" in done.stderr and "Traceback" not in done.stderr
+    done = run_python("import torchada, torch; print(torch.ones(1).item())")
+    assert done.stdout.strip() == "1.0" and "Traceback" not in done.stderr
+
+
 def test_an_outcome_that_does_not_exist(run_python):
     done = command(run_python, "report", "--outcome", "borken", ok=False)
     assert done.returncode == 2 and "failed" in done.stderr

@@ -111,10 +111,29 @@ def test_every_source_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(build.SimulatorBuildError, match=r"no C\+\+ compiler.*no-such-compiler.*apt-get install g\+\+"):
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(build.SimulatorBuildError, match=r"C\+\+ compiler.*clang\+\+.*apt-get install g\+\+"):
         build.ensure()
     assert not build.is_built()
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler", "/no/such/c++ -O3", '"'])
+def test_a_compiler_that_was_asked_for_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, command: str
+) -> None:
+    for name in ("c++", "g++"):
+        fake_compiler(tmp_path).rename(tmp_path / name)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", command)
+    with pytest.raises(build.SimulatorBuildError, match=re.escape(f"CXX={command!r} names none")):
+        build.ensure()
+    assert not build.is_built()
+
+
+def test_a_relative_cache_directory_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHADA_SIM_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert build.cache_dir() == Path.home() / ".cache" / "torchada" / "simulator"
 
 
 def test_no_python_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

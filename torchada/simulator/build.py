@@ -57,7 +57,9 @@ def cache_dir() -> Path:
     if own:
         return Path(own).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "torchada" / "simulator"
+    if not (base and os.path.isabs(base)):  # a relative one is not valid, says the XDG specification
+        base = str(Path.home() / ".cache")
+    return Path(base) / "torchada" / "simulator"
 
 
 def library_path() -> Path:
@@ -157,15 +159,18 @@ def _flags() -> list[str]:
 
 
 def _compiler() -> list[str]:
-    asked = shlex.split(os.environ.get("CXX", ""))  # may be several words: "ccache g++"
-    for command in (asked, ["c++"], ["g++"], ["clang++"]):
-        if command and shutil.which(command[0]):
+    own = os.environ.get("CXX", "")
+    try:
+        asked = shlex.split(own)  # may be several words: "ccache g++"
+    except ValueError:
+        asked = [own]  # an open quotation mark names no program either
+    for command in [asked] if asked else (["c++"], ["g++"], ["clang++"]):
+        if shutil.which(command[0]):
             return command
-    tried = ", ".join([*(asked[:1]), "c++", "g++", "clang++"])
+    missing = f"CXX={own!r} names none that is there" if asked else "there is none (looked for c++, g++ and clang++)"
     raise SimulatorBuildError(
-        "The simulated MUSA device has to be compiled once, and there is no C++ compiler (looked for "
-        f"{tried}). Install one, for example with 'apt-get install g++' or "
-        "'conda install gxx', or name it in CXX."
+        f"The simulated MUSA device has to be compiled once by a C++ compiler, and {missing}. Install one, for "
+        "example with 'apt-get install g++' or 'conda install gxx', and name it in CXX if it has an unusual name."
     )
 
 
