@@ -367,6 +367,14 @@ def test_generator_state():
         generator.set_offset(3)
     with pytest.raises(RuntimeError, match="Expected a 'musa' device type for generator but found 'cpu'"):
         torch.rand(3, device=MUSA, generator=torch.Generator())
+    for make in (
+        lambda: torch.rand(3, generator=generator),
+        lambda: torch.randperm(3, generator=generator),
+        lambda: torch.ones(3).normal_(generator=generator),
+        lambda: torch.bernoulli(torch.ones(3), generator=generator),
+    ):
+        with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'musa'"):
+            make()
 
 
 def test_device_randomness_leaves_the_cpu_stream_alone():

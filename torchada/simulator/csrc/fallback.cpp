@@ -450,6 +450,8 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
       at::Generator generator = value.isNone() ? default_generator(device.index()) : value.toGenerator();
       TORCH_CHECK(generator.device().type() == kMusa, "Expected a 'musa' device type for generator but found '",
                   generator.device().type(), "'");
+      // The generator alone brought a call for CPU tensors here.
+      TORCH_CHECK(check.musa || !check.cpu, "Expected a 'cpu' device type for generator but found 'musa'");
       value = cpu_generator(static_cast<MusaGenerator*>(generator.unsafeGetGeneratorImpl())->next_engine());
     }
   }
