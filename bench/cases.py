@@ -1,4 +1,4 @@
-"""The measured calls, run by pyperf in worker processes: ``python bench/cases.py --mode native|active -o FILE``.
+"""The measured calls, run by pyperf in worker processes: ``python bench/cases.py --mode native|active --case N``.
 
 ``native`` is torch with the simulated torch_musa and no torchada at work; ``active`` is the same with torchada.
 Each case is one statement per mode, so that the two sides differ in nothing but the spelling.
@@ -68,27 +68,28 @@ def prepare(mode: str) -> dict[str, object]:
 
 
 def main() -> None:
-    runner = pyperf.Runner(processes=4, values=6, warmups=1, min_time=0.05)
+    runner = pyperf.Runner(processes=2, values=8, warmups=1, min_time=0.05)
     runner.argparser.add_argument("--mode", choices=["native", "active"], required=True)
+    runner.argparser.add_argument("--case", type=int, choices=range(len(CASES)), required=True)
     runner.argparser.set_defaults(inherit_environ=sorted(os.environ))
-    runner._add_cmdline_args = lambda command, args: command.extend(["--mode", args.mode])
+    runner._add_cmdline_args = lambda command, args: command.extend(["--mode", args.mode, "--case", str(args.case)])
     options = runner.parse_args()
     os.environ["TORCHADA"] = "1" if options.mode == "active" else "0"
     os.environ["TORCHADA_SIMULATE"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"
+    case = CASES[options.case]
+    code = compile(f"for _ in loop: {getattr(case, options.mode)}", case.name, "exec")
     scope: dict[str, object] = {}
-    for case in CASES:
-        code = compile(f"for _ in loop: {getattr(case, options.mode)}", case.name, "exec")
 
-        def timed(loops: int, code: object = code) -> float:
-            if not scope:
-                scope.update(prepare(options.mode))
-            scope["loop"] = range(loops)
-            begin = time.perf_counter()
-            exec(code, scope)  # type: ignore[arg-type]
-            return time.perf_counter() - begin
+    def timed(loops: int) -> float:
+        if not scope:
+            scope.update(prepare(options.mode))
+        scope["loop"] = range(loops)
+        begin = time.perf_counter()
+        exec(code, scope)
+        return time.perf_counter() - begin
 
-        runner.bench_time_func(case.name, timed)
+    runner.bench_time_func(case.name, timed)
 
 
 if __name__ == "__main__":
