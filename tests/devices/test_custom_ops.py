@@ -1,5 +1,6 @@
 """Custom operators registered for device type "cuda"."""
 
+import pytest
 import torch
 
 x = torch.full((2,), 2.0)
@@ -54,3 +55,32 @@ def test_device_annotation() -> None:
 
 def test_dispatch_key() -> None:
     assert torch._C._dispatch_key_for_device("cuda") == "PrivateUse1"
+
+
+@pytest.mark.parametrize("key", ["CUDA", "cuda"])
+def test_library_kernels_by_dispatch_key(key: str) -> None:
+    library = torch.library.Library("torchada_test_keys", "DEF")
+    try:
+        library.define("f(Tensor x) -> Tensor")
+        library.impl("f", lambda x: x + 1, "CPU")
+        torch.library.impl("torchada_test_keys::f", key, lambda x: x + 10, lib=library)
+        assert torch.ops.torchada_test_keys.f(x.cuda()).tolist() == [12.0, 12.0]
+        assert torch.ops.torchada_test_keys.f(x).tolist() == [3.0, 3.0]
+    finally:
+        library._destroy()
+
+
+def test_libraries_made_for_a_dispatch_key() -> None:
+    definition = torch.library.Library("torchada_test_made", "DEF")
+    forward = torch.library.Library("torchada_test_made", "IMPL", "CUDA")
+    backward = torch.library.Library("torchada_test_made", "IMPL", "AutogradCUDA")
+    try:
+        definition.define("f(Tensor x) -> Tensor")
+        forward.impl("f", lambda x: x + 10)
+        assert torch.ops.torchada_test_made.f(x.cuda()).tolist() == [12.0, 12.0]
+        backward.impl("f", lambda x: x + 20)
+        assert torch.ops.torchada_test_made.f(x.cuda()).tolist() == [22.0, 22.0]
+        assert forward.dispatch_key == "CUDA"
+    finally:
+        for library in (backward, forward, definition):
+            library._destroy()

@@ -161,6 +161,19 @@ def _fork_rng() -> bool:
     return not any("CUDA reports" in text for text in warned)
 
 
+def _kernel_of_library(library: str, kernel: str) -> bool:
+    """Whether a kernel for key CUDA, said by the library or at its registration, runs for MUSA tensors."""
+    definition = torch.library.Library("torchada_probe", "DEF")
+    implementation = torch.library.Library("torchada_probe", "IMPL", library)
+    try:
+        definition.define("double(Tensor x) -> Tensor")
+        implementation.impl("double", lambda x: x * 2, kernel)
+        return torch.ops.torchada_probe.double(torch.ones(1, device="musa")).item() == 2  # type: ignore[no-any-return]
+    finally:
+        implementation._destroy()
+        definition._destroy()
+
+
 def _save_on_cpu() -> bool:
     return torch.autograd.graph.save_on_cpu(pin_memory=True).pack_hook(torch.ones(1, device="musa"))[1].is_pinned()
 
@@ -232,6 +245,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch._library.custom_ops:CustomOpDef.register_autocast": _autocast_of_custom_op(
         lambda op, name: op.register_autocast("cuda", torch.float16)
     ),
+    "torch:_C._dispatch_library": lambda: _kernel_of_library("CUDA", ""),
+    "torch.library:Library.impl": lambda: _kernel_of_library("", "CUDA"),
     NET: _on_musa(lambda: torch.ops.aten.zeros.default([2], device="cuda:1")),
     "torch:_C.get_autocast_dtype": _autocast_dtype,
     "torch:_C.set_autocast_dtype": _autocast_set_dtype,

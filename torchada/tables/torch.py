@@ -52,6 +52,18 @@ DEVICE = (
         test="tests/devices/test_custom_ops.py",
     ),
     Rule(
+        "torch:_C._dispatch_library",
+        Detour(shim="net:dispatch_library"),
+        why="a library made for dispatch key CUDA holds kernels of the MUSA device",
+        test="tests/devices/test_custom_ops.py",
+    ),
+    Rule(
+        "torch.library:Library.impl",
+        Detour(shim="net:library_impl"),
+        why="a kernel registered for dispatch key CUDA would never run, and the CPU's might instead",
+        test="tests/devices/test_custom_ops.py",
+    ),
+    Rule(
         "torch._library.custom_ops:CustomOpDef.register_autocast",
         _DEVICE_TYPE,
         why="it compares the device type with that of tensors",
