@@ -116,8 +116,8 @@ static inline int is_cuda_text(PyObject *s)
     if (n == 4) {
         return 1;
     }
-    if (n == 5 || c[4] != ':') {
-        return 0;
+    if (n == 5 || c[4] != ':' || (n > 6 && c[5] == '0')) {
+        return 0; /* torch refuses a leading zero, and shall name the string it was given */
     }
     for (Py_ssize_t i = 5; i < n; i++) {
         if (c[i] < '0' || c[i] > '9') {

@@ -115,7 +115,7 @@ def _python_shim(function: types.FunctionType, action: Detour, shim: Any, skip: 
     # A default that names a CUDA device is passed explicitly, translated.
     defaults = {name: (at, _translate(value)) for name, (at, value) in named.items() if _translate(value) is not value}
 
-    def translated(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def translated(original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         args = tuple([_translate(arg) if at in positions else arg for at, arg in enumerate(args)])
         for keyword in action.keywords:
             if keyword in kwargs:

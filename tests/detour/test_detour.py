@@ -61,7 +61,21 @@ def test_indices_are_kept(detour, index):
     assert detour.translate(f"cuda:{index}") == f"musa:{index}"
 
 
-NO_DEVICES = ["", "c", "cud", "cpu", "musa", "cuda0", "cudax", "my/cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:+1"]
+NO_DEVICES = [
+    "",
+    "c",
+    "cud",
+    "cuda:01",
+    "cpu",
+    "musa",
+    "cuda0",
+    "cudax",
+    "my/cuda",
+    "cuda:",
+    "cuda:x",
+    "cuda:-1",
+    "cuda:+1",
+]
 NO_DEVICES += ["cuda: 1", "cuda:1 ", " cuda", "cuda ", "CUDA", "Cuda:0", "cuda:0:1", "cuda:1x", "cuda:1_0", "cuda.0"]
 NO_DEVICES += ["cuda:\u0663", "cud\u0430", "cuda\0", "cuda:1\n", "cuda:1\0", "torch.cuda.FloatTensor"]
 
@@ -77,7 +91,7 @@ def test_everything_else_comes_back_itself(detour, text):
 def test_the_grammar(shared_copy, victim, text):
     shared_copy.configure({"cuda": "musa", "cuda:0": "musa:0"})
     got = shared_copy.translate(text)
-    if re.fullmatch(r"cuda(:[0-9]+)?", text):
+    if re.fullmatch(r"cuda(:(0|[1-9][0-9]*))?", text):
         assert got == "musa" + text[4:]
     else:
         assert got is text
