@@ -9,15 +9,17 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from . import simulator
 from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
 from .facts import check_switches, hold_autoload, mirror_visible_devices, snapshot
 from .finder import MIRRORED, WATCHED, Finder
+from .gates import Facts
 from .inherit import disinherit
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
 from .redirect import apply_patch, self_check
-from .rules import Facts, Rule, Table, load_table
+from .rules import Rule, Table, load_table
 from .startup import place
 from .virtual import Virtual, load_shim
 
@@ -63,8 +65,6 @@ class Engine:
             check_switches(self.table)
             self._undo_start.append(mirror_visible_devices())
             if simulated():
-                from . import simulator
-
                 simulator.install()
             kinds = dict.fromkeys(self.table.patches, WATCHED)
             kinds |= dict.fromkeys(self.table.mirrors, MIRRORED) | dict.fromkeys(ROOTS, WATCHED)
@@ -126,13 +126,8 @@ class Engine:
             self_check()
             load_shim("backend:check_backend")()
             self.facts = snapshot(self.table, late=self.late)
-            for rules in self.table.lazy.values():
-                for rule in (rule for group in rules.values() for rule in group):
-                    failing = rule.gate.failing(self.facts, self._probe)
-                    self.ledger.add(rule.id, GATED if failing else PENDING, failing or "answered when asked for")
             for rule in self.table.rules:
-                if rule.id not in self.ledger.states():
-                    self._apply(rule)
+                self._apply(rule)
             self.state = ARMED
         except Exception as error:
             self._give_up("torchada could not be armed", error)
@@ -151,12 +146,14 @@ class Engine:
 
     # -- rules -----------------------------------------------------------------------------------------------------
     def _apply(self, rule: Rule) -> None:
-        """Apply one patch rule, or say in the ledger why not."""
+        """Apply one rule (a lazy one waits for its name to be asked for), or say in the ledger why not."""
         assert self.facts is not None
         module = sys.modules.get(rule.module)
         failing = rule.gate.failing(self.facts, self._probe)
         if failing:
             self.ledger.add(rule.id, GATED, failing)
+        elif self.table.is_lazy(rule):
+            self.ledger.add(rule.id, PENDING, "answered when asked for")
         elif module is None or rule.module in self._executing:
             self.ledger.add(rule.id, PENDING, f"{rule.module} is not imported")
         else:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
+from .gates import Facts
 from .ledger import Undo
 from .platform import detect_platform, env_flag
-from .rules import Facts, Table
+from .rules import Table
 
 PREFIXES = ("TORCHADA", "TORCH_", "PYTORCH_", "MUSA_", "CUDA_")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import startup
 from .errors import ConfigError
-from .rules import FALSE_WORDS, TRUE_WORDS
+from .gates import FALSE_WORDS, TRUE_WORDS
 
 
 class Platform(Enum):

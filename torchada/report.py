@@ -19,10 +19,11 @@ from .enable import PRIVATE, starts_with
 from .engine import ENGINE, OFF
 from .errors import ConfigError
 from .facts import versions
+from .gates import Facts
 from .inherit import disinherit
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger
 from .platform import Platform, detect_platform, simulated, torch_cuda_version
-from .rules import Facts, Table
+from .rules import Table
 
 OK, NOTE, BAD = "ok", "note", "bad"
 OUTCOMES = (ACTIVE, PENDING, GATED, ABSENT, FAILED, SHADOWED, UNDONE, "off")

@@ -1,4 +1,4 @@
-"""What a row is: mirrors, rules, actions, gates, facts and the table that holds them.
+"""What a row is: mirrors, rules, actions and the table that holds them (gates: ``gates.py``).
 
 A ``Rule`` says *at* which place torchada *does* what, *when*, and *why*. Everything else (documentation, reports,
 tests) is derived from the rows. This module imports no torch.
@@ -6,15 +6,11 @@ tests) is derived from the rows. This module imports no torch.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from .errors import TableError
-from .version import compare
-
-TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
-FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+from .gates import Gate
 
 
 # ---------------------------------------------------------------- actions
@@ -98,87 +94,6 @@ LAZY = (Native, Forward, Wrap, Stub, Compute, Rehost, Refuse)
 PATCH = (Wrap, Stub, Detour, Install)
 
 
-# ---------------------------------------------------------------- facts and gates
-@dataclass(frozen=True)
-class Facts:
-    """A frozen picture of what gates ask for: plain data, so that tests can invent any machine."""
-
-    platform: str
-    versions: Mapping[str, str | None] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    features: Mapping[str, bool] = field(default_factory=dict)
-    late: bool = False
-    """True when torch was imported before torchada was activated."""
-
-
-Probe = Callable[[str], bool | None]
-_VERSION = re.compile(r"^(torch|torch_musa|python|triton)\s*(<=|>=|==|!=|<|>)\s*(\S+)$")
-_WORD = re.compile(r"^(not\s+)?(env|has):([\w.]+)$")
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A printable predicate over facts. Clauses are separated by ``;`` and all of them must hold.
-
-    ``torch >= 2.9``, ``torch_musa < 2.13.0``, ``env:NAME`` (true words only), ``not env:NAME``,
-    ``has:torch.accelerator``, ``not has:...``, ``late``, ``not late``, ``probe shim:function``.
-    """
-
-    text: str
-
-    @property
-    def clauses(self) -> tuple[str, ...]:
-        return tuple(part.strip() for part in self.text.split(";") if part.strip())
-
-    def validate(self) -> None:
-        """Raise TableError for a clause that is not in the language."""
-        for clause in self.clauses:
-            known = (
-                clause in ("late", "not late")
-                or _VERSION.match(clause)
-                or _WORD.match(clause)
-                or re.match(r"^probe [\w.]+:\w+$", clause)
-            )
-            if not known:
-                raise TableError(f"gate clause {clause!r} is not understood (in {self.text!r})")
-
-    def features(self) -> Iterator[str]:
-        for clause in self.clauses:
-            match = _WORD.match(clause)
-            if match and match.group(2) == "has":
-                yield match.group(3)
-
-    def switches(self) -> Iterator[str]:
-        """torchada's own environment variables that the gate asks for."""
-        yield from re.findall(r"\benv:(TORCHADA_\w+)", self.text)
-
-    def failing(self, facts: Facts, probe: Probe | None = None) -> str | None:
-        """The first clause that does not hold, or None when all do. A probe that cannot tell counts as holding."""
-        for clause in self.clauses:
-            if not _holds(clause, facts, probe):
-                return clause
-        return None
-
-
-def _holds(clause: str, facts: Facts, probe: Probe | None) -> bool:
-    if clause in ("late", "not late"):
-        return facts.late is (clause == "late")
-    match = _VERSION.match(clause)
-    if match:
-        name, operator, bound = match.groups()
-        return compare(facts.versions.get(name), operator, bound)
-    match = _WORD.match(clause)
-    if match:
-        negated, kind, name = match.groups()
-        value = (
-            facts.env.get(name, "").strip().lower() in TRUE_WORDS if kind == "env" else facts.features.get(name, False)
-        )
-        return value is not bool(negated)
-    if probe is None:
-        return True
-    return probe(clause.removeprefix("probe ")) is not False
-
-
 # ---------------------------------------------------------------- rows
 @dataclass(frozen=True)
 class Mirror:
@@ -231,10 +146,14 @@ class Table:
         self.lazy: dict[str, dict[str, list[Rule]]] = {name: {} for name in self.mirrors}
         self.patches: dict[str, list[Rule]] = {}
         for rule in self.rules:
-            if rule.module in self.mirrors and not isinstance(rule.do, (Detour, Install)):
+            if self.is_lazy(rule):
                 self.lazy[rule.module].setdefault(rule.name, []).append(rule)
             else:
                 self.patches.setdefault(rule.module, []).append(rule)
+
+    def is_lazy(self, rule: Rule) -> bool:
+        """Whether the rule answers a name of a mirrored module, when it is asked for; else it is a patch."""
+        return rule.module in self.mirrors and not isinstance(rule.do, (Detour, Install))
 
     def features(self) -> set[str]:
         return {name for rule in self.rules for name in rule.gate.features()}
@@ -253,7 +172,7 @@ class Table:
             if not rule.module or not rule.name or not rule.why.strip() or not rule.test.strip():
                 raise TableError(f"{where} needs at='module:qualname', why and test")
             rule.gate.validate()
-            lazy = rule.module in self.mirrors and not isinstance(rule.do, (Detour, Install))
+            lazy = self.is_lazy(rule)
             if not isinstance(rule.do, LAZY if lazy else PATCH):
                 raise TableError(f"{where}: {type(rule.do).__name__} does not fit a {'lazy' if lazy else 'patch'} rule")
             if lazy and "." in rule.name:

@@ -10,9 +10,10 @@ import pytest
 
 import torchada
 from torchada.enable import PRIVATE
+from torchada.gates import Facts
 from torchada.ledger import Ledger
 from torchada.report import VARIABLES, rows
-from torchada.rules import Facts, Table, load_table
+from torchada.rules import Table, load_table
 
 
 def command(run_python, *args, env=None, ok=True):

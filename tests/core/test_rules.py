@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchada.errors import TableError
+from torchada.gates import Facts, Gate
 from torchada.rules import (
     Compute,
     Detour,
-    Facts,
     Forward,
-    Gate,
     Install,
     Mirror,
     Native,

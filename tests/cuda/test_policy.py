@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchada.rules import Facts, Gate
+from torchada.gates import Facts, Gate
 
 
 def test_is_available_stays_native():
