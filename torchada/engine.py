@@ -136,11 +136,9 @@ class Engine:
         self._tell()
 
     def _tell(self) -> None:
-        if self.state != ARMED:
-            return
-        if self.ledger.failures():
+        if self.state == ARMED and self.ledger.failures():
             tell(self.ledger.complaint())
-        if self.late:
+        if self.state == ARMED and self.late:
             self.ledger.add("torchada:snapshots", ACTIVE, "late activation", undo=swap_snapshots(self.virtuals))
             warn_of_stale(self.virtuals)
 
