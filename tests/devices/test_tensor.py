@@ -242,9 +242,28 @@ def test_default_tensor_type() -> None:
         assert torch.zeros(1).is_cuda and torch.zeros(1).dtype == torch.float64
         torch.set_default_tensor_type(torch.cuda.FloatTensor)
         assert torch.tensor([1.0]).is_cuda and torch.tensor([1.0]).dtype == torch.float32
+        # The legacy constructor follows, subclasses included; the CPU classes stay what they are.
+        for made in (torch.Tensor(2, 3), torch.Tensor([1.0]), torch.Tensor(), type("Sub", (torch.Tensor,), {})(2)):
+            assert made.is_cuda and made.dtype == torch.float32
+        assert torch.Tensor(2, 3).shape == (2, 3) and torch.FloatTensor(2).device.type == "cpu"
+        with pytest.raises(RuntimeError, match="expects device type: cuda"):
+            torch.Tensor(2, device="cpu")
     finally:
         torch.set_default_tensor_type("torch.FloatTensor")
     assert torch.zeros(1).device.type == "cpu" and torch.zeros(1).dtype == torch.float32
+    assert torch.Tensor(2).device.type == "cpu"
+
+
+def test_default_tensor_type_is_given_back(run_python: Any) -> None:
+    done = run_python(
+        """
+        import torchada, torch
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        torchada.deactivate()
+        print(torch.Tensor(2).device, torch.zeros(1).device)
+        """
+    )
+    assert done.stdout.split() == ["cpu", "cpu"]
 
 
 # ---------------------------------------------------------------- data, copies, pickles

@@ -11,6 +11,7 @@ from torch.overrides import has_torch_function_unary
 
 from .. import _detour
 from ..errors import NotOnMusa
+from ..redirect import redirect_python
 from .device import BACKEND, translate
 
 Original = Callable[..., Any]
@@ -184,19 +185,38 @@ def legacy_types() -> Callable[[], None]:
     return undo
 
 
-_default_device_set = False
+def default_new(original: Original, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``torch.Tensor(...)`` while a CUDA class is the default: as the CUDA class of the default dtype."""
+    dtype = torch.get_default_dtype()
+    legacy = next(each for each in _legacy_types().values() if each.dtype == dtype and each.layout == torch.strided)
+    return legacy_new(original, legacy, *args, **kwargs).as_subclass(kind)
 
 
-def set_default_tensor_type(original: Original, t: Any) -> None:
-    """``torch.set_default_tensor_type``: for a CUDA class the default dtype and the default device are set."""
-    global _default_device_set
-    legacy = _legacy(t)
-    if legacy is not None:
+def default_tensor_type() -> Callable[[], None]:
+    """``torch.set_default_tensor_type``: for a CUDA class the default dtype, the default device and what
+    ``torch.Tensor(...)`` makes are set; for another class, and on undo, they are given back."""
+    handles: list[Any] = []
+
+    def give_back() -> None:
+        while handles:
+            handles.pop().restore()
+            torch.set_default_device(None)
+
+    def set_default(original: Original, t: Any) -> None:
+        legacy = _legacy(t)
+        if legacy is None:
+            original(t)
+            give_back()
+            return
         torch.set_default_dtype(legacy.dtype)
-        torch.set_default_device(BACKEND)
-        _default_device_set = True
-        return
-    original(t)
-    if _default_device_set:
-        torch.set_default_device(None)
-        _default_device_set = False
+        if not handles:
+            torch.set_default_device(BACKEND)
+            handles.append(_detour.redirect_new(torch._C.TensorBase, shim=default_new))
+
+    restore = redirect_python(torch.set_default_tensor_type, set_default)  # type: ignore[arg-type]
+
+    def undo() -> None:
+        give_back()
+        restore()
+
+    return undo

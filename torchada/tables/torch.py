@@ -225,7 +225,7 @@ TENSOR = (
     Rule("torch:_tensor_classes", Install("tensor:legacy_types"), why=_LEGACY, test="tests/devices/test_tensor.py"),
     Rule(
         "torch:set_default_tensor_type",
-        Detour(shim="tensor:set_default_tensor_type"),
+        Install("tensor:default_tensor_type"),
         why=_LEGACY,
         test="tests/devices/test_tensor.py",
     ),
