@@ -999,7 +999,7 @@ def test_capacity(new_copy, victim):
 
 
 def test_sub_interpreters_are_refused(build):
-    """In a process of its own: CPython never checks the GIL again once there was a second interpreter, and torch does."""
+    """In a process of its own: once there was a second interpreter CPython never checks the GIL again; torch does."""
     inside = f"""
 import importlib.machinery, importlib.util
 loader = importlib.machinery.ExtensionFileLoader("_detour", {str(build("_detour"))!r})
