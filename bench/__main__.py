@@ -40,7 +40,9 @@ def measure(case: int, folder: Path) -> tuple[float, float]:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TORCHADA")}
+    """The caller's, less what would change the figures: an installed package has its byte code compiled."""
+    left_out = ("TORCHADA", "PYTHONDONTWRITEBYTECODE")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     return env | {"PYTHONPATH": str(ROOT), "TORCHADA_SIMULATE": "1", "OMP_NUM_THREADS": "1"} | extra
 
 
