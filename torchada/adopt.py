@@ -98,7 +98,9 @@ def _swap_all(swaps: Mapping[int, tuple[Any, Any]]) -> None:
             if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
             elif type(value) is dict:
-                content = {swapped(key): swapped(item) for key, item in value.items()}
+                # A table may hold both objects as keys (torch_musa adds its own): then each keeps its entry.
+                keys = {key: key if swapped(key) in value else swapped(key) for key in value}
+                content = {keys[key]: swapped(item) for key, item in value.items()}
                 if any(new is not old for new, old in zip(_flat(content), _flat(value), strict=True)):
                     value.clear()
                     value.update(content)

@@ -160,6 +160,12 @@ torchada.deactivate()
 from torch._dynamo.device_interface import CudaInterface
 print(CudaInterface.device is torch.cuda.device)
 """
+# What torch_musa does to Dynamo's tables: the same kind of entry, for its own class, beside torch's.
+BOTH = """
+from torch._dynamo.variables import torch as table
+import torch_musa
+table.both = {torch.cuda.StreamContext: 1, torch_musa.StreamContext: 2}
+"""
 
 
 @pytest.mark.parametrize("dynamo", ["after", "before", "used before"])
@@ -169,7 +175,9 @@ def test_dynamo_before_and_after(run_python, dynamo):
         run_python(f"import torchada\nimport torch\n{COMPILED}")
         return
     warm = "torch.compile(lambda x: x + torch.cuda.is_available(), backend='eager', fullgraph=True)(torch.ones(1))"
-    code = f"{SIMULATOR}\nimport torch, torch._dynamo\n{warm if dynamo == 'used before' else ''}\n{LATE}\n{COMPILED}"
+    start = f"{SIMULATOR}\nimport torch, torch._dynamo\n{warm if dynamo == 'used before' else ''}\n{BOTH}"
+    check_both = "assert list(table.both.values()) == [1, 2], table.both"
+    code = f"{start}\n{LATE}\n{check_both}\n{COMPILED}\n{check_both}\nprint(CudaInterface.device is torch.cuda.device)"
     done = run_python(code, env={"TORCHADA": "0"})
     assert done.stdout.split()[-1] == "True"  # Dynamo's table holds torch's own class again
 
