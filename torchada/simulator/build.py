@@ -40,6 +40,7 @@ SOURCES = (
     "module.cpp",
     "allocator.cpp",
     "objects.cpp",
+    "profile.cpp",
 )
 EXPECTED_SECONDS = 60
 

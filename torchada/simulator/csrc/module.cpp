@@ -793,7 +793,7 @@ PyMODINIT_FUNC PyInit__MUSAC() {
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::drain_at_exit() ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::drain_at_exit() ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }
