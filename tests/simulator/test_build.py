@@ -6,6 +6,7 @@ other test of the simulated device.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from torchada.simulator import build
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCES = build.LIBRARIES["_MUSAC"].sources
 
 
 def fake_compiler(where: Path, body: str = "") -> Path:
@@ -89,23 +91,24 @@ def test_builds_once_and_says_so(
     library = build.ensure()
     assert library.read_text() == "made"
     assert build.is_built()
-    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+    assert len(calls(tmp_path)) == len(SOURCES) + 1
     progress = capfd.readouterr().err
     assert re.fullmatch(
         r"torchada: building the simulated MUSA device \(once, about \d+ s\) \.\.\. done in \d+ s\n", progress
     )
     assert sorted(path.name for path in library.parent.iterdir()) == ["_MUSAC.so", "lock"]
     assert build.ensure() == library
-    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+    assert len(calls(tmp_path)) == len(SOURCES) + 1
     assert capfd.readouterr().err == ""
 
 
 def test_every_source_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    assert sorted(build.SOURCES) == sorted(path.name for path in build.SOURCE_DIR.glob("*.cpp"))
+    listed = [name for library in build.LIBRARIES.values() for name in library.sources]
+    assert sorted(listed) == sorted(path.name for path in build.SOURCE_DIR.glob("*.cpp"))
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
     build.ensure()
     compiled = [call for call in calls(tmp_path) if " -c " in call]
-    for name in build.SOURCES:
+    for name in SOURCES:
         assert sum(name in call for call in compiled) == 1
 
 
@@ -138,7 +141,7 @@ def test_a_relative_cache_directory_is_not_valid(monkeypatch: pytest.MonkeyPatch
 
 def test_no_python_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
-    monkeypatch.setattr(build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(build.toolchain.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     with pytest.raises(build.SimulatorBuildError, match=r"headers of this Python are missing.*python3-dev"):
         build.ensure()
 
@@ -172,18 +175,18 @@ def test_compiler_of_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 CHILD = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("sim_build", sys.argv[1])
-build = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build)
-print(build.ensure(), flush=True)
+import sys
+sys.path.insert(0, sys.argv[1])
+from torchada.simulator import build
+print(build.ensure(*sys.argv[2:]), flush=True)
+assert "torch" not in sys.modules
 """
 
 
 def start_child(cache: Path, compiler: Path) -> subprocess.Popen[str]:
     env = dict(os.environ, TORCHADA="0", TORCHADA_SIM_CACHE=str(cache), CXX=str(compiler), MAX_JOBS="2")
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, build.__file__],
+        [sys.executable, "-c", CHILD, str(ROOT)],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -197,7 +200,7 @@ def test_processes_build_once(tmp_path: Path, cache: Path) -> None:
     outputs = [child.communicate(timeout=120) for child in children]
     assert [child.returncode for child in children] == [0, 0, 0], outputs
     assert {output[0].strip() for output in outputs} == {str(build.library_path())}
-    assert len(calls(tmp_path)) == len(build.SOURCES) + 1
+    assert len(calls(tmp_path)) == len(SOURCES) + 1
 
 
 def test_killed_build_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -227,6 +230,70 @@ assert "torch_musa" not in sys.modules
     env.pop("TORCHADA_SIMULATE", None)
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=120)
     assert not (tmp_path / "cache").exists()
+
+
+OPTIONAL = """
+#include "python.h"
+static PyObject* devices(PyObject*, PyObject*) { return PyLong_FromLong(sim::device_count()); }
+static PyMethodDef functions[] = {{"devices", devices, METH_NOARGS, nullptr}, {}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_EXTRA", nullptr, -1, functions};
+PyMODINIT_FUNC PyInit__EXTRA() { return PyModule_Create(&definition); }
+"""
+
+
+@pytest.fixture
+def extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An optional library `_EXTRA` beside the real ones, in a copy of csrc."""
+    copy = tmp_path / "csrc"
+    shutil.copytree(build.SOURCE_DIR, copy)
+    (copy / "extra.cpp").write_text(OPTIONAL)
+    monkeypatch.setattr(build, "SOURCE_DIR", copy)
+    library = build.Library(what="one more", sources=("extra.cpp",), seconds=5)
+    monkeypatch.setattr(build, "LIBRARIES", {**build.LIBRARIES, "_EXTRA": library})
+    return copy / "extra.cpp"
+
+
+def test_an_optional_library_has_a_key_of_its_own(extra: Path) -> None:
+    main, optional = build.library_path(), build.library_path("_EXTRA")
+    extra.write_text(OPTIONAL + "// changed")
+    assert build.library_path() == main
+    assert build.library_path("_EXTRA") != optional
+    extra.write_text(OPTIONAL)
+    with open(extra.parent / "fallback.cpp", "a") as source:
+        source.write("// changed")
+    assert build.library_path() != main
+    assert build.library_path("_EXTRA") == optional
+    with open(extra.parent / "sim.h", "a") as header:
+        header.write("// changed")
+    assert build.library_path("_EXTRA") != optional
+
+
+def test_an_optional_library_needs_the_main_one(
+    tmp_path: Path, extra: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    optional = build.ensure("_EXTRA")
+    assert optional.name == "_EXTRA.so"
+    assert build.is_built()
+    assert str(build.library_path()) in calls(tmp_path)[-1].split()
+    assert [line.split("(")[0] for line in capfd.readouterr().err.splitlines()] == [
+        "torchada: building the simulated MUSA device ",
+        "torchada: building one more ",
+    ]
+    with pytest.raises(KeyError):
+        build.ensure("_NONE")
+
+
+def test_an_optional_library_calls_the_device(extra: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = build.load()  # before the copy: the key is the same
+    module = build.load("_EXTRA")
+    try:
+        assert module.__name__ == "torch_musa._EXTRA"
+        assert build.load("_EXTRA") is module
+        assert module.devices() == main._musa_getDeviceCount() > 0
+    finally:
+        del sys.modules["torch_musa._EXTRA"]
+        shutil.rmtree(build.library_path("_EXTRA").parent)
 
 
 def test_load_gives_the_module_once() -> None:
