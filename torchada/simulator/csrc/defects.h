@@ -7,12 +7,13 @@
 namespace sim {
 
 // The names are those of profiles.py.
-#define SIM_DEFECTS(X)                                                                \
-  X(float64_log_inplace) /* log_ has no kernel for float64 */                         \
-  X(log_capture)         /* log and log_ cannot be captured in a graph */             \
+#define SIM_DEFECTS(X)                                                                 \
+  X(float64_log_inplace) /* log_ has no kernel for float64 */                          \
+  X(log_capture)         /* log and log_ cannot be captured in a graph */              \
   X(multinomial_capture) /* multinomial cannot be captured in a graph */              \
-  X(mm_out_dtype)        /* mm and bmm with out_dtype= give zeros */                  \
-  X(bool_mul_sync)       /* the product of two boolean tensors waits for the device */
+  X(mm_out_dtype)        /* mm and bmm with out_dtype= give zeros */                   \
+  X(bool_mul_sync)       /* the product of two boolean tensors waits for the device */ \
+  X(accelerator_memory)  /* the allocator is not of the kind torch.accelerator's memory functions need */
 
 enum class Defect : int {
 #define SIM_DEFECT_ENUM(name) name,

@@ -28,6 +28,15 @@ PyObject* get_defects(PyObject*, PyObject*) {
   return dict.release();
 }
 
+// The device's allocator behind an interface that torch.accelerator's memory functions do not accept.
+struct PlainAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override { return device_allocator()->allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return device_allocator()->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    device_allocator()->copy_data(to, from, bytes);
+  }
+};
+
 // From here on the device shows these defects and no others. All or nothing: an unknown name changes nothing.
 PyObject* set_defects(PyObject*, PyObject* wanted) {
   Ref iterator(PyObject_GetIter(wanted));
@@ -46,6 +55,8 @@ PyObject* set_defects(PyObject*, PyObject* wanted) {
   }
   if (PyErr_Occurred()) return nullptr;
   for (int i = 0; i < count; ++i) active_defects[i] = on[i];
+  static PlainAllocator plain;
+  c10::SetAllocator(kMusa, defect(Defect::accelerator_memory) ? &plain : device_allocator());
   Py_RETURN_NONE;
 }
 

@@ -1,4 +1,4 @@
-"""torch_musa 2.7.1 over a simulated device: names, signatures and defects of the vendor's package.
+"""torch_musa over a simulated device: names, signatures and defects of the vendor's package, by version.
 
 Parts that need Dynamo, inductor or torch.distributed load when they are asked for, so that importing this
 package stays cheap. It knows MUSA only: nothing here translates CUDA names.
@@ -16,14 +16,21 @@ from typing import Set, Type  # noqa: UP035  (torch_musa has these names)
 import torch
 from packaging.version import Version
 
-__version__ = "2.7.1+musa4.3.0"
+from torchada.simulator import profiles as _profiles
+
+_profile = _profiles.chosen()
+_profiles.active_defects()  # a wrong setting is an error here, before anything is changed in torch
+__version__ = _profile.version
 __simulated__ = True
 
-TORCH_MIN_VERSION = Version("2.7.1")
+TORCH_MIN_VERSION = Version(_profile.torch)
 TORCH_VERSION = torch.__version__
 
 if Version(Version(TORCH_VERSION).base_version) < TORCH_MIN_VERSION:
-    raise ImportError(f"torch_musa {__version__} needs torch {TORCH_MIN_VERSION} or newer, not {TORCH_VERSION}")
+    raise ImportError(
+        f"torch_musa {__version__} needs torch {TORCH_MIN_VERSION} or newer, not {TORCH_VERSION}; "
+        f"{_profiles.VERSION_VARIABLE} names another torch_musa"
+    )
 
 
 def _load_backend():
@@ -33,6 +40,7 @@ def _load_backend():
 
 
 _MUSAC = _load_backend()
+_MUSAC._musa_version = _profile.musa_number
 sys.modules[__name__ + "._MUSAC"] = _MUSAC
 
 import torch_musa
@@ -262,7 +270,8 @@ def _apply_patches():
     set_attributes()
     register_deserialization()
     init_reductions()
-    overwrite_cuda_api()
+    if _profiles.defect("cuda_lazy_init"):
+        overwrite_cuda_api()
     torch.random.fork_rng = fork_rng
     torch.backends.__dict__["mudnn"] = sys.modules["torch_musa.core.mudnn"]
     torch.version.__dict__["musa"] = _MUSAC._musa_version
@@ -273,6 +282,7 @@ def _autoload():
     """Entry point for torch's automatic loading of backends; importing this package has done the work."""
 
 
+from ._defects import set_up as _set_up_defects
 from ._late import when_imported as _when_imported
 from .core import mudnn as _mudnn
 
@@ -282,6 +292,7 @@ def _register_with_dynamo():
 
 
 _when_imported("torch._dynamo.device_interface", _register_with_dynamo)
+_set_up_defects(sys.modules[__name__], _MUSAC)
 register_musa_hook()
 parseEnvForUMM()
 _apply_patches()

@@ -25,10 +25,10 @@ class _WhenImported:
 
         def execute_then(module):  # not earlier: a spec may be looked up and never used
             execute(module)
-            then = self.pending.pop(name, None)
+            waiting = self.pending.pop(name, ())
             if not self.pending and self in sys.meta_path:
                 sys.meta_path.remove(self)
-            if then is not None:
+            for then in waiting:
                 then()
 
         loader.exec_module = execute_then
@@ -45,4 +45,4 @@ def when_imported(name, then):
         return
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _finder.pending[name] = then
+    _finder.pending.setdefault(name, []).append(then)

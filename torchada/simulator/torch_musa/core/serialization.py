@@ -3,6 +3,8 @@
 import torch
 import torch_musa
 
+from torchada.simulator import profiles
+
 _REGISTRATION_KEY = 999
 
 
@@ -44,6 +46,12 @@ def _cuda_deserialize(_, location):
 
 def register_deserialization():
     """Register the MUSA tags, and put a deserializer that refuses in the place of torch's one for CUDA."""
+    torch.serialization.register_package(_REGISTRATION_KEY, _musa_tag, _musa_deserialize)
+    if profiles.defect("cuda_checkpoints"):
+        _refuse_cuda()
+
+
+def _refuse_cuda():
     registry = torch.serialization._package_registry
     for position, (key, tag, _) in enumerate(registry):
         # torch's entry is a partial of a tagger over the name of the backend.
@@ -53,4 +61,3 @@ def register_deserialization():
             break
     else:
         raise RuntimeError("torch.serialization has no entry for CUDA where torch_musa expects one")
-    torch.serialization.register_package(_REGISTRATION_KEY, _musa_tag, _musa_deserialize)
