@@ -17,6 +17,9 @@ _PUBLIC = {
     "TorchadaError": "errors",
     "TorchadaWarning": "errors",
     "activate": "api",
+    "cublas_to_mublas_name": "names",
+    "cuda_to_musa_name": "names",
+    "curand_to_murand_name": "names",
     "deactivate": "api",
     "detect_platform": "platform",
     "disabled": "api",
@@ -24,6 +27,7 @@ _PUBLIC = {
     "is_cuda_platform": "platform",
     "is_gpu_device": "platform",
     "is_musa_platform": "platform",
+    "nccl_to_mccl_name": "names",
     "simulate": "api",
     "status": "api",
 }

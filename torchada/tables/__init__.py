@@ -2,8 +2,9 @@
 
 from .cuda import RULES as _CUDA
 from .mirrors import MIRRORS
+from .native import RULES as _NATIVE
 from .torch import RULES as _TORCH
 
 __all__ = ["MIRRORS", "RULES"]
 
-RULES = (*_TORCH, *_CUDA)
+RULES = (*_TORCH, *_CUDA, *_NATIVE)

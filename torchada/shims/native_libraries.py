@@ -1,0 +1,60 @@
+"""ctypes: MUSA's libraries answer the function names of CUDA's, and are found where CUDA's are asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..names import counterpart_file, is_musa_library, musa_name
+
+VERSIONS = ("", ".5", ".4", ".3", ".2", ".1")  # of the vendor's toolkits, newest first
+
+
+def get_function(original: Callable[..., Any], self: ctypes.CDLL, name: Any) -> Any:
+    """``library["cudaMalloc"]``, to which ``library.cudaMalloc`` leads too."""
+    try:
+        return original(self, name)
+    except AttributeError as error:
+        other = musa_name(name) if isinstance(name, str) and is_musa_library(self._name) else name
+        if other == name:
+            raise
+        try:
+            return original(self, other)
+        except AttributeError:
+            raise AttributeError(f"{error} (nor its MUSA spelling {other})", name=name, obj=self) from None
+
+
+def open_library(original: Callable[..., None], self: ctypes.CDLL, name: Any = None, *args: Any, **kwargs: Any) -> None:
+    """``CDLL("libcudart.so.12")``: the MUSA library, where there is one. A path to a file that is there is kept."""
+    tried = _candidates(name)
+    for candidate in tried:
+        try:
+            return original(self, candidate, *args, **kwargs)
+        except OSError:
+            continue  # the error below names every candidate
+    try:
+        original(self, name, *args, **kwargs)
+    except OSError as error:
+        if not tried:
+            raise
+        raise OSError(f"{error} (nor a MUSA counterpart: {', '.join(tried)})") from error
+
+
+def find_library(original: Callable[..., str | None], name: str) -> str | None:
+    """``ctypes.util.find_library("cudart")``"""
+    other = counterpart_file(f"lib{name}.so")
+    return (original(other.removeprefix("lib").removesuffix(".so")) if other else None) or original(name)
+
+
+def _candidates(name: Any) -> list[str]:
+    """Where the MUSA counterpart of a CUDA library may be."""
+    if not isinstance(name, (str, bytes, os.PathLike)):
+        return []
+    path = os.fsdecode(name)
+    other = counterpart_file(path)
+    if other is None or (os.path.dirname(path) and os.path.exists(path)):
+        return []
+    homes = [home for home in (os.environ.get("MUSA_HOME"), os.environ.get("MUSA_PATH"), "/usr/local/musa") if home]
+    return [other + version for version in VERSIONS] + [os.path.join(home, "lib", other) for home in homes]
