@@ -51,6 +51,8 @@ SOURCES = (
     "module.cpp",
     "allocator.cpp",
     "objects.cpp",
+    "inductor.cpp",
+    "profiler.cpp",
     "profile.cpp",
 )
 

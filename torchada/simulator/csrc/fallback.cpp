@@ -2,6 +2,7 @@
 // hands the results back as device tensors.
 #include "fallback.h"
 #include "generator.h"
+#include "profiler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/NestedTensorImpl.h>
@@ -393,6 +394,17 @@ std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_
   return common;
 }
 
+namespace {
+
+// As a profiler shows it: "add_Tensor_kernel" for aten::add.Tensor.
+std::string kernel_name(const c10::OperatorHandle& op) {
+  const auto& [name, overload] = op.operator_name();
+  std::string local = name.substr(name.find("::") + 2);
+  return local + (overload.empty() ? "" : "_" + overload) + "_kernel";
+}
+
+} // namespace
+
 void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target, c10::DispatchKeySet keys,
                 torch::jit::Stack* stack) {
   const OpFacts& facts = facts_of(op);
@@ -462,7 +474,10 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
   if (!facts.is_view) count(counters().kernel_launches);
   if (facts.reads_data) count(counters().host_syncs);
 
+  std::optional<Span> span;
+  if (!facts.is_view) span = make_span(SpanKind::kernel, [&] { return kernel_name(op); }, current_stream(device.index()));
   if (half) {
+    SpanTimer timer(span);
     {
       HostScope host; // the float tensors are no memory of the device
       target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
@@ -470,6 +485,7 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
     CpuScope cpu(device);
     stack->back() = in_dtype(stack->back().toTensor(), *half);
   } else {
+    SpanTimer timer(span);
     CpuScope cpu(device);
     target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
   }

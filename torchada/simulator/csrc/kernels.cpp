@@ -1,6 +1,7 @@
 // Operators that cannot go through the fallback: they make, resize, rebind or move device memory, or PyTorch
 // has no CPU kernel of that name.
 #include "fallback.h"
+#include "profiler.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
@@ -105,6 +106,15 @@ void record_stream_op(Tensor& self, c10::Stream stream) {
 
 // ---- copies ------------------------------------------------------------------------------------------
 
+// As a profiler of such devices shows it.
+std::string copy_name(const Tensor& from, const Tensor& to) {
+  bool from_musa = from.device().type() == kMusa, to_musa = to.device().type() == kMusa;
+  if (from_musa && to_musa) return from.device() == to.device() ? "Memcpy DtoD (Device -> Device)" : "Memcpy PtoP (Device -> Device)";
+  const Tensor& host = from_musa ? to : from;
+  std::string kind = host.layout() == c10::kStrided && is_pinned(host.const_data_ptr()) ? "Pinned" : "Pageable";
+  return to_musa ? "Memcpy HtoD (" + kind + " -> Device)" : "Memcpy DtoH (Device -> " + kind + ")";
+}
+
 Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   bool from_musa = self.device().type() == kMusa, to_musa = dst.device().type() == kMusa;
   if (!dst.is_sparse() && dst.numel() == 0) return dst;
@@ -124,7 +134,9 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   c10::Device device = to_musa ? dst.device() : self.device();
   CpuCall call(device);
   Tensor from = call.alias(self), to = call.alias(dst);
+  auto span = make_span(SpanKind::memcpy, [&] { return copy_name(self, dst); }, current_stream(device.index()), bytes);
   {
+    SpanTimer timer(span);
     CpuScope cpu(device);
     at::_ops::copy_::call(to, from, false);
   }

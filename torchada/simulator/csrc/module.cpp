@@ -1,4 +1,5 @@
 // The Python module torch_musa._MUSAC: the functions torch_musa's Python code calls.
+#include "profiler.h"
 #include "python.h"
 
 #include "generator.h"
@@ -790,10 +791,11 @@ PyMODINIT_FUNC PyInit__MUSAC() {
     sim::config(); // a bad setting is an error here and not at the first tensor
     if (const char* text = std::getenv("PYTORCH_MUSA_ALLOC_CONF")) sim::set_allocator_settings(text);
     sim::register_hooks();
+    sim::register_profiler();
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::drain_at_exit() ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }

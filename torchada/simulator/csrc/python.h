@@ -56,6 +56,7 @@ PyObject* not_yet(const char* what); // NotImplementedError
 bool add_types(PyObject* module);         // streams, events, properties, pools, placeholders
 bool add_legacy_types(PyObject* module);  // FloatTensor and so on
 bool add_profile(PyObject* module);       // the defects of the chosen torch_musa version
+bool add_inductor(PyObject* module);      // launches of kernels that inductor compiled
 PyObject* device_properties(int device);
 c10::Stream unpack_stream(PyObject* stream); // throws c10::TypeError
 

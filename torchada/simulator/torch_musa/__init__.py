@@ -283,6 +283,7 @@ def _autoload():
 
 
 from ._defects import set_up as _set_up_defects
+from ._inductor._install import install as _install_inductor
 from ._late import when_imported as _when_imported
 from .core import mudnn as _mudnn
 
@@ -293,6 +294,7 @@ def _register_with_dynamo():
 
 _when_imported("torch._dynamo.device_interface", _register_with_dynamo)
 _set_up_defects(sys.modules[__name__], _MUSAC)
+_install_inductor()
 register_musa_hook()
 parseEnvForUMM()
 _apply_patches()

@@ -1,0 +1,123 @@
+"""What torch_musa, and the vendor's build of torch, change in torch._inductor; each when its module is imported."""
+
+import functools
+import hashlib
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch_musa
+
+from .._late import when_imported
+
+
+def install():
+    """Arrange for everything; imports nothing of torch._inductor."""
+    when_imported("torch.utils._triton", _patch_triton)
+    when_imported("torch._inductor.config", _patch_config)
+    when_imported("torch._inductor.utils", _patch_utils)
+    when_imported("torch._inductor.runtime.benchmarking", _patch_benchmarking)
+    when_imported("torch._inductor.codegen.cpp_utils", lambda: import_module("torch_musa._inductor.codegen.cpp_utils"))
+    when_imported("torch._inductor.codecache", _patch_codecache)
+    when_imported("torch._inductor.graph", _register)  # it is the first to ask for a backend
+
+
+def replace_everywhere(original: Any, replacement: Any):
+    """Put `replacement` where torch's compiler modules, loaded so far, have `original` under its name."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("torch._inductor", "torch._dynamo", "torch._functorch", "torch.utils._triton")):
+            names: dict[str, Any] = vars(module)
+            for key in [key for key, value in names.items() if value is original]:
+                names[key] = replacement
+
+
+_torch_has_triton: Any = None
+
+
+def has_triton():
+    """Whether Triton can compile for an accelerator of this process. There is no Triton for the simulated device."""
+    return _torch_has_triton()
+
+
+def is_gpu(device):
+    """Whether `device` names a GPU's device type."""
+    return device in sys.modules["torch._inductor.utils"].GPU_TYPES
+
+
+has_triton.__module__ = is_gpu.__module__ = "torch_musa._inductor.utils"  # where they are found
+
+
+def _patch_triton():
+    global _torch_has_triton
+    _torch_has_triton = sys.modules["torch.utils._triton"].has_triton
+    replace_everywhere(_torch_has_triton, has_triton)
+
+
+def _patch_config():
+    config: Any = sys.modules["torch._inductor.config"]
+    config.compile_threads = 1
+
+
+def _patch_utils():
+    utils: Any = sys.modules["torch._inductor.utils"]
+    types = [*utils.GPU_TYPES, "musa"]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch._inductor") and "GPU_TYPES" in vars(module):
+            vars(module)["GPU_TYPES"] = types
+    replace_everywhere(utils.is_gpu, is_gpu)
+
+    original = utils.get_current_backend
+
+    @functools.wraps(original)
+    def get_current_backend(device_type=None):
+        from torch._inductor.virtualized import V
+
+        # The device's kernels are C++; torch takes every device it does not know for one of Triton.
+        device_type = device_type or V.graph.get_current_device_or_throw().type
+        return "cpp" if device_type == "musa" else original(device_type)
+
+    replace_everywhere(original, get_current_backend)
+
+
+def _patch_benchmarking():
+    benchmarking: Any = sys.modules["torch._inductor.runtime.benchmarking"]
+    from .benchmark import TritonBenchmarker
+
+    replace = benchmarking.benchmarker
+    mine = TritonBenchmarker()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch._inductor") and vars(module).get("benchmarker") is replace:
+            vars(module)["benchmarker"] = mine
+
+
+def device_key():
+    """What compiled code depends on besides torch: the device and this package. None without a device."""
+    if torch_musa.device_count() == 0:
+        return None
+    properties = torch_musa.get_device_properties(0)
+    build = Path(torch_musa._MUSAC.__file__).parent.name
+    return {
+        "device": {"name": properties.name, "capability": [properties.major, properties.minor]},
+        "version": {"torch_musa": torch_musa.__version__, "build": build},
+    }
+
+
+def _patch_codecache():
+    # torch asks torch.cuda for the device, whose initialisation is torch_musa's by now; the vendor's torch asks MUSA.
+    base: Any = sys.modules["torch._inductor.codecache"].CacheBase
+
+    @functools.cache
+    def get_system():
+        key = device_key() or {}
+        return {**key, "hash": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()}
+
+    base.get_system = staticmethod(get_system)
+
+
+def _register():
+    from .ir import _apply_ir_patch
+
+    _apply_ir_patch()
+    torch_musa._inductor._init_inductor_backend_registration()

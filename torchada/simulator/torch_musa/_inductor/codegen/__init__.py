@@ -1,0 +1,3 @@
+"""Code generation for MUSA."""
+
+from . import cpp_utils  # noqa: F401
