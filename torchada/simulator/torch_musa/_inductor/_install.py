@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch_musa
+from torchada.simulator.profiles import active_defects
 
 from .._late import when_imported
 
@@ -100,7 +101,7 @@ def device_key():
     build = Path(torch_musa._MUSAC.__file__).parent.name
     return {
         "device": {"name": properties.name, "capability": [properties.major, properties.minor]},
-        "version": {"torch_musa": torch_musa.__version__, "build": build},
+        "version": {"torch_musa": torch_musa.__version__, "build": build, "defects": sorted(active_defects())},
     }
 
 
