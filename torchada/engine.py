@@ -18,6 +18,7 @@ from .gates import Facts
 from .inherit import disinherit
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, Ledger, Undo
 from .platform import Platform, detect_platform, env_flag, simulated
+from .providers import provided
 from .redirect import apply_patch, self_check
 from .rules import Rule, Table, load_table
 from .startup import place
@@ -66,7 +67,7 @@ class Engine:
             self._undo_start.append(mirror_visible_devices())
             if simulated():
                 simulator.install()
-            kinds = dict.fromkeys(self.table.patches, WATCHED)
+            kinds: dict[str, str | Rule] = {**provided(self.table), **dict.fromkeys(self.table.patches, WATCHED)}
             kinds |= dict.fromkeys(self.table.mirrors, MIRRORED) | dict.fromkeys(ROOTS, WATCHED)
             self.ledger = Ledger()
             self.finder = Finder(self, kinds)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
+from . import providers
+from .rules import Rule
+
 if TYPE_CHECKING:
     from .engine import Engine
 
@@ -22,7 +25,7 @@ WATCHED = "watched"
 class Finder:
     """Answers for the modules in ``kinds`` only; every other import costs one dict look-up."""
 
-    def __init__(self, engine: Engine, kinds: dict[str, str]) -> None:
+    def __init__(self, engine: Engine, kinds: dict[str, str | Rule]) -> None:
         self.engine = engine
         self.kinds = kinds
         self._busy = threading.local()
@@ -36,13 +39,15 @@ class Finder:
         return self._find(kind, name, path, target)
 
     def _find(
-        self, kind: str, name: str, path: Sequence[str] | None, target: types.ModuleType | None
+        self, kind: str | Rule, name: str, path: Sequence[str] | None, target: types.ModuleType | None
     ) -> ModuleSpec | None:
         busy = vars(self._busy).setdefault("names", set())
         if name in busy:  # a finder after us that starts the search anew
             return None
         busy.add(name)
         try:
+            if isinstance(kind, Rule):
+                return providers.find(self.engine, kind, name, path, self._ask_others)
             spec = self._ask_others(name, path, target)
         finally:
             busy.discard(name)

@@ -89,8 +89,20 @@ class Install:
     shim: str
 
 
-Action = Native | Forward | Wrap | Stub | Compute | Rehost | Refuse | Detour | Install
-LAZY = (Native, Forward, Wrap, Stub, Compute, Rehost, Refuse)
+@dataclass(frozen=True)
+class Provide:
+    """The module is *peer* itself, where that can be imported; with *shim*, a module that ``shim(module, peer)`` fills.
+
+    *distribution* names the installed package that has to be there, where the module's name alone tells too little.
+    """
+
+    peer: str
+    shim: str = ""
+    distribution: str = ""
+
+
+Action = Native | Forward | Wrap | Stub | Compute | Rehost | Refuse | Detour | Install | Provide
+LAZY = (Native, Forward, Wrap, Stub, Compute, Rehost, Refuse, Provide)
 PATCH = (Wrap, Stub, Detour, Install)
 
 
@@ -128,6 +140,11 @@ class Rule:
         return self.at.partition(":")[2]
 
     @property
+    def provides(self) -> str:
+        """The full name of the module a ``Provide`` rule answers."""
+        return f"{self.module}.{self.name}" if self.module else self.name
+
+    @property
     def gate(self) -> Gate:
         return Gate(self.when)
 
@@ -145,14 +162,19 @@ class Table:
         self.rules: tuple[Rule, ...] = tuple(rules)
         self.lazy: dict[str, dict[str, list[Rule]]] = {name: {} for name in self.mirrors}
         self.patches: dict[str, list[Rule]] = {}
+        self.provided: dict[str, Rule] = {rule.provides: rule for rule in self.rules if isinstance(rule.do, Provide)}
         for rule in self.rules:
+            if isinstance(rule.do, Provide):
+                continue
             if self.is_lazy(rule):
                 self.lazy[rule.module].setdefault(rule.name, []).append(rule)
             else:
                 self.patches.setdefault(rule.module, []).append(rule)
 
     def is_lazy(self, rule: Rule) -> bool:
-        """Whether the rule answers a name of a mirrored module, when it is asked for; else it is a patch."""
+        """Whether the rule answers a name of a mirrored module, or a module, when that is asked for; else a patch."""
+        if isinstance(rule.do, Provide):
+            return True
         return rule.module in self.mirrors and not isinstance(rule.do, (Detour, Install))
 
     def features(self) -> set[str]:
@@ -169,7 +191,12 @@ class Table:
             if rule.id in seen:
                 raise TableError(f"{where} stands twice")
             seen.add(rule.id)
-            if not rule.module or not rule.name or not rule.why.strip() or not rule.test.strip():
+            if (
+                not (rule.module or isinstance(rule.do, Provide))
+                or not rule.name
+                or not rule.why.strip()
+                or not rule.test.strip()
+            ):
                 raise TableError(f"{where} needs at='module:qualname', why and test")
             rule.gate.validate()
             lazy = self.is_lazy(rule)

@@ -10,6 +10,8 @@ from .inherit import disinherit, inherit
 
 OFF_WORDS = ("0", "false", "no", "off")
 ON_WORDS = ("", "1", "true", "yes", "on")
+# What the engine has to know of before anything else: torch, and modules that a MUSA package may answer.
+AWAITED = ("torch", "torch_musa", "pynvml", "sgl_kernel")
 state: dict = {"via": None, "error": None}
 
 
@@ -24,10 +26,10 @@ def switched_off():
 
 
 class Sentinel:
-    """Waits for torch; then takes itself off ``sys.meta_path`` and lets the finder answer this very look-up."""
+    """Waits for what is ``AWAITED``; then takes itself off ``sys.meta_path``; the finder answers this very look-up."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" and name != "torch_musa":
+        if name not in AWAITED:
             return None
         finder = engage()
         return None if finder is None else finder.find_spec(name, path, target)

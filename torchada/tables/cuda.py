@@ -150,10 +150,24 @@ DEVICES = (
     ),
     *each(
         "torch.cuda",
-        "clock_rate memory_usage power_draw temperature utilization _get_pynvml_handler _HAS_PYNVML _PYNVML_ERR",
+        "clock_rate memory_usage power_draw temperature utilization _get_pynvml_handler",
+        Rehost(),
+        why="torch's own Python over the module pynvml, which Moore Threads' library answers where it is installed; "
+        "the error torch gives without pynvml where it is not",
+        test="tests/native/test_telemetry.py::test_telemetry",
+    ),
+    *each(
+        "torch.cuda",
+        "_HAS_PYNVML _PYNVML_ERR",
         Native(),
-        why="telemetry needs a management library: the error torch gives without one",
-        test=f"{_DEVICE}::test_telemetry_names_the_missing_library",
+        why="what torch found at its import; replaced by the row of pynvml where that came too late",
+        test="tests/native/test_telemetry.py::test_torch_imported_first",
+    ),
+    Rule(
+        "torch.cuda:pynvml",
+        Install("telemetry:install"),
+        why="torch looks for pynvml once, when it is imported",
+        test="tests/native/test_telemetry.py::test_torch_imported_first",
     ),
     *each(
         "torch.cuda",

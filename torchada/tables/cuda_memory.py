@@ -103,15 +103,15 @@ RULES = (
     ),
     Rule(
         "torch.cuda.memory:list_gpu_processes",
-        Native(),
-        why="needs a management library: the text torch returns without one",
-        test=f"{_TEST}::test_list_gpu_processes",
+        Rehost(),
+        why="torch's own Python over pynvml, as torch.cuda.utilization",
+        test="tests/native/test_telemetry.py::test_telemetry",
     ),
     Rule(
         "torch.cuda:list_gpu_processes",
-        Native(),
-        why="as torch.cuda.memory.list_gpu_processes",
-        test=f"{_TEST}::test_list_gpu_processes",
+        Forward("torch.cuda.memory:"),
+        why="one object under both names, as in torch",
+        test=f"{_SURFACE}::test_one_object_under_both_names",
     ),
     Rule(
         "torch.cuda.memory:_allocation_traceback",
