@@ -754,7 +754,7 @@ def test_counters():
     x.sum().item()
     torch.ones(2).to(MUSA).cpu()
     counted = CORE._sim_counters()
-    assert counted["host_syncs"] == 2 and counted["host_to_device_bytes"] == 8
+    assert counted["host_syncs"] == 3 and counted["host_to_device_bytes"] == 8
     assert (counted["host_to_device"], counted["device_to_host"]) == (1, 2)
 
 

@@ -17,7 +17,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["counters", "info", "install", "is_installed", "uninstall"]
+__all__ = ["counters", "info", "install", "is_installed", "reset_counters", "uninstall"]
 
 _NAME = "torch_musa"
 _PACKAGE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
@@ -90,17 +90,23 @@ def _backend() -> ModuleType | None:
 
 
 def counters() -> dict[str, int]:
-    """What the simulated device has counted so far in this process (operator calls, fallbacks, copies ...).
+    """What the simulated device has counted so far in this process; empty while torch_musa is not imported.
 
-    Empty while torch_musa is not imported. Raises RuntimeError when the compiled backend keeps no counters.
+    - `kernel_launches`: operators the host launched one by one; work inside a replayed graph is not counted.
+    - `host_syncs`: how often the host waited, or would have waited, for the device: `item()`, `synchronize()`,
+      copies to or from host memory without `non_blocking`, operators whose output shape depends on data.
+    - `host_to_device`, `device_to_host`, `device_to_device` and the same with `_bytes`: copies and their size.
+    - `graph_launches`: replays of graphs. `graph_executables`: instantiated graphs that are alive now.
     """
     backend = _backend()
-    if backend is None:
-        return {}
-    read = getattr(backend, "_sim_counters", None)
-    if read is None:
-        raise RuntimeError("this build of the simulated backend keeps no counters")
-    return dict(read())
+    return {} if backend is None else dict(backend._sim_counters())
+
+
+def reset_counters() -> None:
+    """Start all counters from 0, except `graph_executables`, which says how many there are."""
+    backend = _backend()
+    if backend is not None:
+        backend._sim_reset_counters()
 
 
 def info() -> dict[str, Any]:

@@ -47,8 +47,11 @@ SOURCES = (
     "fallback.cpp",  # the longest first, so that two jobs end together
     "autocast.cpp",
     "kernels.cpp",
+    "deferred.cpp",
+    "work.cpp",
     "runtime.cpp",
     "module.cpp",
+    "module_work.cpp",
     "allocator.cpp",
     "objects.cpp",
     "inductor.cpp",

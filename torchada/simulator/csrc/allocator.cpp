@@ -4,6 +4,7 @@
 // blocks, one free list per stream, statistics per pool), because programs and their tests look at it:
 // memory_stats(), peak memory, OutOfMemoryError and recovery after empty_cache().
 #include "sim.h"
+#include "work.h"
 
 #include <c10/core/CPUAllocator.h>
 #if SIM_TORCH_AT_LEAST(2, 9)
@@ -77,6 +78,9 @@ struct Block {
   PoolId pool;
   size_t requested = 0;
   bool allocated = false;
+  std::set<c10::StreamId> uses;   // streams that record_stream() named
+  std::vector<MarkPtr> waits_for; // freed, but those streams may still work on it
+  bool is_busy() const { return allocated || !waits_for.empty(); }
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_split() const { return previous || next; }
@@ -94,6 +98,8 @@ struct Device {
   bool fraction_set = false;
   std::map<PoolId, Pool> pools; // {0, 0} is the ordinary one
   std::vector<std::pair<PoolId, std::function<bool(c10::Stream)>>> active_pools;
+  std::vector<Block*> leaving;    // freed, see Block::waits_for
+  std::set<PoolId> unused_pools;  // to be given back
 };
 
 std::string format_size(size_t n) {
@@ -119,11 +125,13 @@ class DeviceMemory {
     check_not_bad_fork();
     std::string oom;
     {
-      std::lock_guard<std::mutex> lock(mutex);
+      std::unique_lock<std::mutex> lock(mutex);
       Device& device = devices_[device_index];
+      if (!device.leaving.empty()) finish_leaving(device);
+      if (!device.unused_pools.empty()) drop_unused(device, device_index);
       if (requested <= std::numeric_limits<size_t>::max() / 2) {
         size_t size = requested < kMinBlock ? kMinBlock : round_up(requested, kMinBlock);
-        if (Block* block = take_block(device, device_index, size, stream)) {
+        if (Block* block = take_block(device, device_index, size, stream, lock)) {
           hand_out(device, block, size, requested);
           return block->address;
         }
@@ -150,21 +158,40 @@ class DeviceMemory {
     stats.allocation.sub(1, block->is_small);
     stats.allocated_bytes.sub(int64_t(block->size), block->is_small);
     stats.requested_bytes.sub(int64_t(block->requested), block->is_small);
-    stats.active.sub(1, block->is_small);
-    stats.active_bytes.sub(int64_t(block->size), block->is_small);
     block->allocated = false;
     block->requested = 0;
-    // Streams are always idle, so memory that another stream used is free at once, too.
-    merge(device, block, block->previous);
-    merge(device, block, block->next);
-    put_free(device, block);
-    Pool& pool = device.pools[block->pool];
-    if (pool.users <= 0) drop_unused(device, block->pool);
+    std::set<c10::StreamId> uses = std::move(block->uses);
+    block->uses.clear();
+    if (may_defer() && !in_bad_fork()) {
+      for (c10::StreamId id : uses) {
+        MarkPtr passed = mark(c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, c10::DeviceIndex(block->device)), id));
+        if (passed->capture || !passed->done()) block->waits_for.push_back(std::move(passed));
+      }
+    }
+    if (block->waits_for.empty()) {
+      int index = block->device;
+      free_now(device, block);
+      if (!device.unused_pools.empty()) drop_unused(device, index);
+    } else {
+      device.leaving.push_back(block);
+    }
+  }
+
+  // The stream works on the memory: it is not handed out again before that is done.
+  void record(void* pointer, c10::Stream stream) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = live_.find(pointer);
+    if (found == live_.end() || found->second->stream == stream.id()) return;
+    found->second->uses.insert(stream.id());
   }
 
   void empty_cache() {
-    std::lock_guard<std::mutex> lock(mutex);
-    for (auto& [index, device] : devices_) release_cached(device);
+    std::unique_lock<std::mutex> lock(mutex);
+    for (auto& [index, device] : devices_) {
+      TORCH_CHECK(settle(device, index, lock), "MUSA error: operation not permitted when stream is capturing (the cache was emptied)");
+      release_cached(device);
+      drop_unused(device, index);
+    }
   }
 
   MemoryStats stats(int index) {
@@ -263,12 +290,15 @@ class DeviceMemory {
   }
 
   void release_pool(int index, PoolId id) {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     Device& device = devices_[index];
     auto found = device.pools.find(id);
     if (found == device.pools.end()) return; // released with its last segment
     found->second.users -= 1;
-    if (found->second.users <= 0) drop_unused(device, id);
+    if (found->second.users > 0) return;
+    device.unused_pools.insert(id);
+    settle(device, index, lock);
+    drop_unused(device, index);
   }
 
   void attach(OomObserver observer) {
@@ -279,6 +309,50 @@ class DeviceMemory {
   FreeList& list_of(Device& device, const Block* block) {
     Pool& pool = device.pools[block->pool];
     return block->is_small ? pool.small : pool.large;
+  }
+
+  void free_now(Device& device, Block* block) {
+    block->waits_for.clear();
+    device.stats.active.sub(1, block->is_small);
+    device.stats.active_bytes.sub(int64_t(block->size), block->is_small);
+    merge(device, block, block->previous);
+    merge(device, block, block->next);
+    put_free(device, block);
+    // A pool that nobody uses gives its memory back, though not here, where the device may still work on it.
+    if (device.pools[block->pool].users <= 0) device.unused_pools.insert(block->pool);
+  }
+
+  // Frees what other streams have finished with. A mark made in a capture has no place in time, so such memory waits
+  // for the end of all captures.
+  void finish_leaving(Device& device) {
+    auto& leaving = device.leaving;
+    for (size_t i = 0; i < leaving.size();) {
+      bool passed = true;
+      for (const MarkPtr& mark : leaving[i]->waits_for) {
+        passed = passed && (mark->capture ? !captures_underway() : mark->done());
+      }
+      if (!passed) {
+        ++i;
+        continue;
+      }
+      Block* block = leaving[i];
+      leaving.erase(leaving.begin() + std::ptrdiff_t(i));
+      free_now(device, block);
+    }
+  }
+
+  // Before memory goes back to the host: nothing on the device may be at work. Work may free tensors, so it is waited
+  // for without the lock. False during a capture, which cannot be waited for.
+  bool settle(Device& device, int index, std::unique_lock<std::mutex>& lock) {
+    if (captures_underway()) return false;
+    if (in_bad_fork()) return true;
+    while (!device_idle(index)) {
+      lock.unlock();
+      wait_device(index);
+      lock.lock();
+    }
+    finish_leaving(device);
+    return true;
   }
 
   void put_free(Device& device, Block* block) {
@@ -299,7 +373,7 @@ class DeviceMemory {
 
   // Joins a free neighbour into the block, which is in no free list at this moment.
   void merge(Device& device, Block* block, Block* neighbour) {
-    if (!neighbour || neighbour->allocated) return;
+    if (!neighbour || neighbour->is_busy()) return;
     remove_free(device, neighbour);
     if (neighbour == block->previous) {
       if (neighbour->previous) neighbour->previous->next = block;
@@ -315,7 +389,7 @@ class DeviceMemory {
   }
 
   // A free block of at least `size` bytes, out of its free list; nullptr when memory is exhausted.
-  Block* take_block(Device& device, int index, size_t size, c10::Stream stream) {
+  Block* take_block(Device& device, int index, size_t size, c10::Stream stream, std::unique_lock<std::mutex>& lock) {
     PoolId id{0, 0};
     for (auto it = device.active_pools.rbegin(); it != device.active_pools.rend(); ++it) {
       if (it->second(stream)) {
@@ -335,7 +409,7 @@ class DeviceMemory {
     }
     size_t segment = is_small ? kSmallSegment : size < kMinOwnSegment ? kLargeSegment : round_up(size, kSegmentRound);
     Block* block = new_segment(device, index, segment, stream, is_small, id);
-    if (!block) {
+    if (!block && settle(device, index, lock)) {
       release_cached(device);
       device.stats.num_alloc_retries += 1;
       block = new_segment(device, index, segment, stream, is_small, id);
@@ -402,13 +476,17 @@ class DeviceMemory {
     }
   }
 
-  // A private pool that nobody can allocate from any more gives its free segments back.
-  void drop_unused(Device& device, PoolId id) {
-    if (id == PoolId{0, 0}) return;
-    Pool& pool = device.pools[id];
-    release_list(device, pool.small);
-    release_list(device, pool.large);
-    if (pool.segments == 0) device.pools.erase(id);
+  // Private pools that nobody can allocate from any more give their free segments back, once the device is idle: a
+  // thread that works for the device may come here, so nobody waits.
+  void drop_unused(Device& device, int index) {
+    if (captures_underway() || (!in_bad_fork() && !device_idle(index))) return;
+    for (PoolId id : std::exchange(device.unused_pools, {})) {
+      auto found = device.pools.find(id);
+      if (id == PoolId{0, 0} || found == device.pools.end() || found->second.users > 0) continue;
+      release_list(device, found->second.small);
+      release_list(device, found->second.large);
+      if (found->second.segments == 0) device.pools.erase(found);
+    }
   }
 
   std::string oom_message(Device& device, int index, size_t requested) {
@@ -522,9 +600,33 @@ struct MusaAllocator final : AllocatorBase {
 
 // ---- pinned host memory ----------------------------------------------------------------------------
 
+struct PinnedRange {
+  size_t bytes;
+  std::map<std::pair<int, c10::StreamId>, c10::Stream> uses; // streams with copies that may still be under way
+};
 struct PinnedRanges {
   std::mutex mutex;
-  std::map<const char*, size_t> ranges;
+  std::map<const char*, PinnedRange> ranges;
+  std::vector<std::pair<void*, std::vector<MarkPtr>>> leaving; // freed while copies were under way
+
+  PinnedRange* find(const void* pointer) {
+    auto after = ranges.upper_bound(static_cast<const char*>(pointer));
+    if (after == ranges.begin()) return nullptr;
+    auto range = std::prev(after);
+    return static_cast<const char*>(pointer) < range->first + range->second.bytes ? &range->second : nullptr;
+  }
+  void finish_leaving() {
+    for (size_t i = 0; i < leaving.size();) {
+      bool passed = true;
+      for (const MarkPtr& mark : leaving[i].second) passed = passed && (mark->capture ? !captures_underway() : mark->done());
+      if (!passed) {
+        ++i;
+        continue;
+      }
+      std::free(leaving[i].first);
+      leaving.erase(leaving.begin() + std::ptrdiff_t(i));
+    }
+  }
 };
 PinnedRanges& pinned() {
   static auto* instance = new PinnedRanges();
@@ -535,7 +637,19 @@ void free_pinned(void* pointer) {
   if (!pointer) return;
   {
     std::lock_guard<std::mutex> lock(pinned().mutex);
-    pinned().ranges.erase(static_cast<char*>(pointer));
+    auto found = pinned().ranges.find(static_cast<char*>(pointer));
+    std::vector<MarkPtr> marks;
+    if (found != pinned().ranges.end()) {
+      if (may_defer() && !in_bad_fork()) {
+        for (auto& [key, stream] : found->second.uses) marks.push_back(mark(stream));
+      }
+      pinned().ranges.erase(found);
+    }
+    pinned().finish_leaving();
+    if (!marks.empty()) {
+      pinned().leaving.emplace_back(pointer, std::move(marks));
+      return;
+    }
   }
   std::free(pointer);
 }
@@ -547,7 +661,8 @@ struct PinnedAllocator final : c10::Allocator {
     if (bytes != 0) {
       if (posix_memalign(&pointer, 4096, bytes) != 0) throw_musa_error(2, "out of memory");
       std::lock_guard<std::mutex> lock(pinned().mutex);
-      pinned().ranges[static_cast<char*>(pointer)] = bytes;
+      pinned().finish_leaving();
+      pinned().ranges[static_cast<char*>(pointer)] = {bytes, {}};
     }
     return {pointer, pointer, &free_pinned, c10::Device(c10::DeviceType::CPU)};
   }
@@ -593,15 +708,17 @@ c10::Allocator* pinned_allocator() {
 }
 bool is_pinned(const void* pointer) {
   std::lock_guard<std::mutex> lock(pinned().mutex);
-  auto& ranges = pinned().ranges;
-  auto after = ranges.upper_bound(static_cast<const char*>(pointer));
-  if (after == ranges.begin()) return false;
-  auto range = std::prev(after);
-  return static_cast<const char*>(pointer) < range->first + range->second;
+  return pinned().find(pointer) != nullptr;
+}
+void record_pinned_use(const void* pointer, c10::Stream stream) {
+  std::lock_guard<std::mutex> lock(pinned().mutex);
+  if (PinnedRange* range = pinned().find(pointer)) {
+    range->uses.emplace(std::pair{int(stream.device_index()), stream.id()}, stream);
+  }
 }
 void register_host(void* pointer, size_t bytes) {
   std::lock_guard<std::mutex> lock(pinned().mutex);
-  pinned().ranges[static_cast<char*>(pointer)] = bytes;
+  pinned().ranges[static_cast<char*>(pointer)] = {bytes, {}};
 }
 void unregister_host(void* pointer) {
   std::lock_guard<std::mutex> lock(pinned().mutex);
@@ -640,8 +757,7 @@ std::vector<SegmentView> memory_snapshot() {
 }
 void record_stream(const c10::DataPtr& pointer, c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kMusa, "record_stream: expected a musa stream, got one on ", stream.device());
-  // Nothing to remember: work on the stream is finished before the memory can be freed.
-  (void)pointer;
+  if (may_defer() && pointer.get_context()) memory().record(pointer.get_context(), stream);
 }
 void attach_oom_observer(OomObserver observer) {
   memory().attach(std::move(observer));

@@ -1,6 +1,7 @@
 // One boxed fallback computes every operator: it shows the CPU kernel aliases of the device tensors and
 // hands the results back as device tensors.
 #include "fallback.h"
+#include "deferred.h"
 #include "generator.h"
 #include "profiler.h"
 
@@ -244,6 +245,8 @@ struct OpFacts {
   bool reads_data = false;     // its output shape depends on data: the host waits for the device
   bool is_view = false;        // launches nothing
   bool sums_products = false;  // see common_half()
+  int indices = -1;            // position of an argument of indices: masks among them make the shape depend on data
+  int values = -1;             // position of the values to put there
 };
 
 // Arguments that CUDA accepts on the CPU although they are not scalars.
@@ -261,8 +264,13 @@ bool may_be_on_cpu(const std::string& op, const std::string& argument) {
 // result is rounded once.
 constexpr const char* kSumsProducts[] = {"mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"};
 
+// These have the tag of random operators for other devices' sake.
+bool is_never_random(const std::string& op) {
+  return op == "aten::_scaled_dot_product_flash_attention_for_cpu" || op == "aten::_fused_sdp_choice";
+}
+
 bool sums_products(const std::string& op) {
-  if (op == "aten::convolution_overrideable") return true;
+  if (op == "aten::convolution_overrideable" || op == "aten::convolution_backward_overrideable") return true;
   for (const char* name : kSumsProducts) {
     if (op.compare(6, std::string::npos, name) == 0) return true;
   }
@@ -282,21 +290,40 @@ const OpFacts& facts_of(const c10::OperatorHandle& op) {
     if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
     if (type->kind() == c10::TypeKind::GeneratorType) facts.generator = int(i);
     if (argument.alias_info() && argument.alias_info()->isWrite()) writes = true;
+    if (argument.name() == "indices" && argument.type()->kind() == c10::TypeKind::ListType) facts.indices = int(i);
+    if (argument.name() == "values") facts.values = int(i);
   }
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info()) returns_alias = true;
   }
-  facts.is_view = returns_alias && !writes;
-  facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded);
+  facts.is_view = (returns_alias && !writes) || op.hasTag(at::Tag::inplace_view);
+  facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded) && !is_never_random(schema.name());
   facts.sums_products = !writes && sums_products(schema.name());
   facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   return known.emplace(&schema, facts).first->second;
 }
 
-at::Generator cpu_generator(const at::mt19937& engine) {
-  at::Generator generator = at::detail::createCPUGenerator();
-  static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl())->set_engine(engine);
-  return generator;
+// Whether the host has to see the device's data to know what this call gives.
+bool reads_data(const OpFacts& facts, const c10::IValue* arguments) {
+  if (facts.indices < 0) return facts.reads_data;
+  size_t masks = 0, others = 0;
+  auto see = [&](const at::Tensor& index) {
+    if (!index.defined()) return;
+    bool is_mask = index.scalar_type() == c10::kBool || index.scalar_type() == c10::kByte;
+    (is_mask ? masks : others) += 1;
+  };
+  const c10::IValue& indices = arguments[facts.indices];
+  if (indices.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& index : indices.toOptionalTensorList()) {
+      if (index) see(*index);
+    }
+  } else if (indices.isTensorList()) {
+    for (const at::Tensor& index : indices.toTensorList()) see(index);
+  }
+  if (masks == 0) return false;
+  // One value under one mask needs no positions.
+  bool fills = facts.values >= 0 && masks == 1 && others == 0 && arguments[facts.values].toTensor().numel() == 1;
+  return !fills;
 }
 
 // Lends the CPU's default generator to the device for one call, so that the CPU stream stays as it was.
@@ -381,6 +408,25 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 } // namespace
 
+at::Generator cpu_generator(const at::mt19937& engine) {
+  at::Generator generator = at::detail::createCPUGenerator();
+  static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl())->set_engine(engine);
+  return generator;
+}
+
+namespace {
+thread_local at::Generator hidden;
+}
+const at::Generator& hidden_generator() {
+  return hidden;
+}
+HiddenGenerator::HiddenGenerator(const at::mt19937& engine) {
+  hidden = cpu_generator(engine);
+}
+HiddenGenerator::~HiddenGenerator() {
+  hidden = at::Generator();
+}
+
 std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_t count) {
   std::optional<c10::ScalarType> common;
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
@@ -394,19 +440,14 @@ std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_
   return common;
 }
 
-namespace {
-
-// As a profiler shows it: "add_Tensor_kernel" for aten::add.Tensor.
 std::string kernel_name(const c10::OperatorHandle& op) {
   const auto& [name, overload] = op.operator_name();
   std::string local = name.substr(name.find("::") + 2);
   return local + (overload.empty() ? "" : "_" + overload) + "_kernel";
 }
 
-} // namespace
-
 void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target, c10::DispatchKeySet keys,
-                torch::jit::Stack* stack) {
+                torch::jit::Stack* stack, Body body) {
   const OpFacts& facts = facts_of(op);
   const auto& arguments = op.schema().arguments();
   const size_t count_in = arguments.size();
@@ -435,13 +476,20 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
   DeviceScope scope(device.index());
 
   c10::DispatchKey cpu_key = cpu_key_for(keys);
-  TORCH_CHECK_NOT_IMPLEMENTED(target.hasComputedKernelForDispatchKey(cpu_key), "Could not run '", op.operator_name(),
+  TORCH_CHECK_NOT_IMPLEMENTED(body || target.hasComputedKernelForDispatchKey(cpu_key), "Could not run '", op.operator_name(),
                               "' with arguments from the 'musa' backend: the simulated device computes with PyTorch's "
                               "CPU kernels, and PyTorch has none for this operator (", cpu_key, ").");
 
+  auto half = facts.sums_products ? common_half(*stack, count_in) : std::nullopt;
+  bool needs_data = (facts.reads_data || facts.indices >= 0) && reads_data(facts, &(*stack)[first]);
+  if (may_defer() && !facts.is_view &&
+      defer({op, target, body, cpu_key, device, facts.generator, facts.hidden_random, needs_data, half}, stack)) {
+    return;
+  }
+
   CpuCall call(device);
   std::optional<BorrowCpuGenerator> borrowed;
-  auto half = facts.sums_products ? common_half(*stack, count_in) : std::nullopt;
+  std::optional<HiddenGenerator> lent;
   for (size_t i = 0; i < count_in; ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (value.isTensor()) {
@@ -469,29 +517,42 @@ void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target
   }
   if (facts.hidden_random) {
     auto* generator = static_cast<MusaGenerator*>(default_generator(device.index()).unsafeGetGeneratorImpl());
-    borrowed.emplace(generator->next_engine());
+    if (body) {
+      lent.emplace(generator->next_engine());
+    } else {
+      borrowed.emplace(generator->next_engine());
+    }
   }
   if (!facts.is_view) count(counters().kernel_launches);
-  if (facts.reads_data) count(counters().host_syncs);
+  if (needs_data) count(counters().host_syncs);
 
   std::optional<Span> span;
   if (!facts.is_view) span = make_span(SpanKind::kernel, [&] { return kernel_name(op); }, current_stream(device.index()));
+  auto compute = [&] {
+    if (body) {
+      body(op, stack);
+    } else {
+      target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+    }
+  };
+  const size_t count_out = op.schema().returns().size();
   if (half) {
     SpanTimer timer(span);
     {
       HostScope host; // the float tensors are no memory of the device
-      target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+      compute();
     }
     CpuScope cpu(device);
-    stack->back() = in_dtype(stack->back().toTensor(), *half);
+    for (size_t i = stack->size() - count_out; i < stack->size(); ++i) {
+      (*stack)[i] = in_dtype((*stack)[i].toTensor(), *half);
+    }
   } else {
     SpanTimer timer(span);
     CpuScope cpu(device);
-    target.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack);
+    compute();
   }
   call.finish();
 
-  const size_t count_out = target.schema().returns().size();
   for (size_t i = stack->size() - count_out; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     if (value.isTensor()) {

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -65,9 +66,40 @@ at::Tensor in_dtype(const at::Tensor& tensor, c10::ScalarType dtype);
 // The half precision type of all tensors among the last `count` values; none when they differ or are of another type.
 std::optional<c10::ScalarType> common_half(const torch::jit::Stack& stack, size_t count);
 
-// Runs `target` on the CPU with the arguments on the stack; `op` is the operator the user called, for
-// messages. The two differ where PyTorch has a hook operator without a CPU kernel.
+// As a profiler shows it: "add_Tensor_kernel" for aten::add.Tensor.
+std::string kernel_name(const c10::OperatorHandle& op);
+std::string copy_name(const at::Tensor& from, const at::Tensor& to); // kernels.cpp
+at::Generator cpu_generator(const at::mt19937& engine);
+
+// Computes an operator on the arguments on the stack and replaces them by the results, in ATen calls that work on any
+// device.
+using Body = void (*)(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// The generator a body draws from whose operator has no such argument; undefined while only shapes are wanted.
+const at::Generator& hidden_generator();
+struct HiddenGenerator {
+  explicit HiddenGenerator(const at::mt19937& engine);
+  ~HiddenGenerator();
+  HiddenGenerator(const HiddenGenerator&) = delete;
+  HiddenGenerator& operator=(const HiddenGenerator&) = delete;
+};
+
+// Runs an operator of the device. On the CPU `body` computes it, or without one the CPU kernel of `target`; `op` is
+// the operator the user called, for checks and messages. The two differ where PyTorch has a hook operator without a
+// CPU kernel.
 void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& target, c10::DispatchKeySet keys,
-                torch::jit::Stack* stack);
+                torch::jit::Stack* stack, Body body = nullptr);
+
+// A function of ATen calls as a kernel of the device: m.impl("name", SIM_BODY(function)).
+template <class Function>
+void call_body(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static const c10::KernelFunction kernel = c10::KernelFunction::makeFromUnboxedFunction(Function());
+  kernel.callBoxed(op, c10::DispatchKeySet(), stack);
+}
+template <class Function>
+void run_body(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  run_on_cpu(op, op, keys, stack, &call_body<Function>);
+}
+#define SIM_BODY(function) torch::CppFunction::makeFromBoxedFunction<&sim::run_body<TORCH_FN_TYPE(function)>>()
 
 } // namespace sim

@@ -8,6 +8,29 @@
 
 namespace sim {
 
+struct MusaGenerator;
+
+// The numbers of one operator, reserved when it is issued and drawn when it runs. In a graph the offset counts from
+// where the generator stands when the graph is replayed.
+struct RngTicket {
+  c10::intrusive_ptr<MusaGenerator> generator;
+  uint64_t seed, offset;
+  bool relative;
+  at::mt19937 engine() const;
+};
+
+// Where the generator of a graph that is replayed on this thread stands.
+struct ReplayRng {
+  ReplayRng(uint64_t seed, uint64_t offset);
+  ~ReplayRng();
+  ReplayRng(const ReplayRng&) = delete;
+  ReplayRng& operator=(const ReplayRng&) = delete;
+  uint64_t seed, offset;
+
+ private:
+  const ReplayRng* previous_;
+};
+
 struct MusaGenerator final : c10::GeneratorImpl {
   explicit MusaGenerator(c10::DeviceIndex index);
   void set_current_seed(uint64_t seed) override;
@@ -20,6 +43,10 @@ struct MusaGenerator final : c10::GeneratorImpl {
 
   // The engine for one operator; moves the offset on.
   at::mt19937 next_engine();
+  // The same for an operator that runs later. During a capture: only the captured graph's generator has one.
+  RngTicket reserve();
+  // Seed and offset now; moves the offset on by `increment`.
+  std::pair<uint64_t, uint64_t> advance(uint64_t increment);
 
  private:
   MusaGenerator* clone_impl() const override;

@@ -1,7 +1,7 @@
 // Kernels that inductor compiled, as launches on the device: Python hands over the address of
 // `void entry(void* const* arguments)` in a loaded library and gets a callable object back.
-#include "profiler.h"
 #include "python.h"
+#include "work.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -20,6 +20,7 @@ struct Kernel {
   vectorcallfunc call;
   PyObject* library; // keeps the code loaded
   Entry entry;
+  const char* label; // the name, for work that outlives this object
   std::string* name;
   std::string* kinds; // for each argument: p tensor, i int64, f float, d double
 };
@@ -38,11 +39,9 @@ PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t flags, PyO
     TORCH_CHECK_TYPE(!keywords || PyTuple_GET_SIZE(keywords) == 0, *self->name, "() takes no keyword arguments");
     TORCH_CHECK_TYPE(given == self->kinds->size(), *self->name, "() takes ", self->kinds->size(), " arguments, not ", given);
     std::vector<Value> values(given);
-    std::vector<void*> pointers(given);
     std::vector<at::Tensor> tensors; // what the kernel reads and writes
     for (size_t i = 0; i < given; ++i) {
       char kind = (*self->kinds)[i];
-      pointers[i] = &values[i];
       if (kind == 'p') {
         TORCH_CHECK_TYPE(THPVariable_Check(args[i]), *self->name, "(): argument ", i + 1, " must be a tensor");
         const at::Tensor& tensor = THPVariable_Unpack(args[i]);
@@ -62,13 +61,14 @@ PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t flags, PyO
     }
     DeviceScope scope(tensors.empty() ? current_device() : tensors.front().device().index());
     c10::Stream stream = current_stream(current_device());
-    auto span = make_span(SpanKind::kernel, [&] { return *self->name; }, stream);
-    count(counters().kernel_launches);
-    without_gil([&] {
-      SpanTimer timer(span);
-      self->entry(pointers.data());
-      return 0;
-    });
+    if (route(stream) != Route::captured) count(counters().kernel_launches);
+    // Called from Python with the library at hand; ctypes never unloads one, so later calls find the code, too.
+    Work work = [entry = self->entry, values = std::move(values)] {
+      std::vector<void*> pointers;
+      for (const Value& value : values) pointers.push_back(const_cast<Value*>(&value));
+      entry(pointers.data());
+    };
+    without_gil([&] { issue(stream, {self->label}, std::move(work)); });
     Py_RETURN_NONE;
   });
 }
@@ -117,6 +117,7 @@ PyObject* make_kernel(PyObject*, PyObject* args) {
   self->call = &kernel_call;
   self->library = Py_NewRef(library);
   self->entry = reinterpret_cast<Entry>(entry);
+  self->label = lasting_string(name);
   self->name = new std::string(name);
   self->kinds = new std::string(kinds);
   return object;

@@ -1,5 +1,6 @@
 // Operators that cannot go through the fallback: they make, resize, rebind or move device memory, or PyTorch
 // has no CPU kernel of that name.
+#include "deferred.h"
 #include "fallback.h"
 #include "profiler.h"
 
@@ -11,7 +12,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/set_native.h>
@@ -75,6 +78,10 @@ Tensor efficient_zero(IntArrayRef size, Optional<c10::ScalarType> dtype, Optiona
 
 const Tensor& resize_(const Tensor& self, IntArrayRef size, Optional<c10::MemoryFormat> format) {
   DeviceScope scope(self.device().index());
+  if (may_defer()) { // PyTorch's version would move the content now
+    size_t bytes = at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(), size_t(self.storage_offset()));
+    if (bytes > self.storage().nbytes()) resize_storage(self.storage(), bytes);
+  }
   return at::native::resize_(self, size, format);
 }
 
@@ -107,18 +114,7 @@ void record_stream_op(Tensor& self, c10::Stream stream) {
 // ---- copies ------------------------------------------------------------------------------------------
 
 // As a profiler of such devices shows it.
-std::string copy_name(const Tensor& from, const Tensor& to) {
-  bool from_musa = from.device().type() == kMusa, to_musa = to.device().type() == kMusa;
-  if (from_musa && to_musa) return from.device() == to.device() ? "Memcpy DtoD (Device -> Device)" : "Memcpy PtoP (Device -> Device)";
-  const Tensor& host = from_musa ? to : from;
-  std::string kind = host.layout() == c10::kStrided && is_pinned(host.const_data_ptr()) ? "Pinned" : "Pageable";
-  return to_musa ? "Memcpy HtoD (" + kind + " -> Device)" : "Memcpy DtoH (Device -> " + kind + ")";
-}
-
-Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
-  bool from_musa = self.device().type() == kMusa, to_musa = dst.device().type() == kMusa;
-  if (!dst.is_sparse() && dst.numel() == 0) return dst;
-  int64_t bytes = dst.is_sparse() ? 0 : int64_t(dst.numel() * dst.element_size());
+void count_copy(bool from_musa, bool to_musa, int64_t bytes) {
   Counters& c = counters();
   if (from_musa && to_musa) {
     count(c.device_to_device);
@@ -129,9 +125,23 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   } else {
     count(c.device_to_host);
     count(c.device_to_host_bytes, bytes);
-    if (!non_blocking) count(c.host_syncs);
   }
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
+  bool from_musa = self.device().type() == kMusa, to_musa = dst.device().type() == kMusa;
+  if (!dst.is_sparse() && dst.numel() == 0) return dst;
+  int64_t bytes = dst.is_sparse() ? 0 : int64_t(dst.numel() * dst.element_size());
   c10::Device device = to_musa ? dst.device() : self.device();
+  if (!may_defer() || !capture_of(current_stream(device.index()))) count_copy(from_musa, to_musa, bytes);
+  if (may_defer()) {
+    if (self.layout() == c10::kStrided && dst.layout() == c10::kStrided && !self.is_nested() && !dst.is_nested()) {
+      deferred_copy(self, dst, non_blocking);
+      return dst;
+    }
+    before_host_read(device, "a copy of tensors that are not strided");
+  }
+  if (!non_blocking && from_musa != to_musa) count(counters().host_syncs); // as CUDA, which waits after every such copy
   CpuCall call(device);
   Tensor from = call.alias(self), to = call.alias(dst);
   auto span = make_span(SpanKind::memcpy, [&] { return copy_name(self, dst); }, current_stream(device.index()), bytes);
@@ -156,6 +166,7 @@ bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
 }
 
 c10::Scalar local_scalar_dense(const Tensor& self) {
+  before_host_read(self.device(), "a value was read on the host");
   count(counters().host_syncs);
   count(counters().device_to_host);
   CpuCall call(self.device());
@@ -175,51 +186,25 @@ void convolution(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   run_on_cpu(op, target, keys, stack);
 }
 
-void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  constexpr size_t kArguments = 10;
-  auto arguments = torch::jit::last(*stack, kArguments);
-  auto grad = arguments[0].toTensor(), input = arguments[1].toTensor(), weight = arguments[2].toTensor();
-  auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(), dilation = arguments[5].toIntVector();
-  bool transposed = arguments[6].toBool();
-  auto output_padding = arguments[7].toIntVector();
-  int64_t groups = arguments[8].toInt();
-  auto wanted = arguments[9].toBoolList();
-  int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
-  auto half = common_half(*stack, kArguments);
-  torch::jit::drop(*stack, kArguments);
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                                                        IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                                                        bool transposed, IntArrayRef output_padding, int64_t groups,
+                                                        std::array<bool, 3> wanted) {
+  auto symbolic = [](IntArrayRef values) { return std::vector<c10::SymInt>(values.begin(), values.end()); };
+  std::vector<c10::SymInt> bias{c10::SymInt(transposed ? weight.size(1) * groups : weight.size(0))};
+  return at::_ops::convolution_backward::call(grad, input, weight, c10::OptionalArrayRef<c10::SymInt>(bias),
+                                              symbolic(stride), symbolic(padding), symbolic(dilation), transposed,
+                                              symbolic(output_padding), c10::SymInt(groups), wanted);
+}
 
-  CpuCall call(grad.device());
-  Tensor g = call.alias(grad), i = call.alias(input), w = call.alias(weight);
-  if (half) {
-    g = in_dtype(g, c10::kFloat);
-    i = in_dtype(i, c10::kFloat);
-    w = in_dtype(w, c10::kFloat);
-  }
-  count(counters().kernel_launches);
-  std::tuple<Tensor, Tensor, Tensor> grads;
-  {
-    std::optional<CpuScope> cpu;
-    std::optional<HostScope> host; // float tensors that stand for half ones are no memory of the device
-    if (half) {
-      host.emplace();
-    } else {
-      cpu.emplace(grad.device());
-    }
-    auto symbolic = [](const std::vector<int64_t>& values) {
-      return std::vector<c10::SymInt>(values.begin(), values.end());
-    };
-    std::vector<c10::SymInt> bias{c10::SymInt(channels)};
-    grads = at::_ops::convolution_backward::call(g, i, w, c10::OptionalArrayRef<c10::SymInt>(bias), symbolic(stride),
-                                                 symbolic(padding), symbolic(dilation), transposed,
-                                                 symbolic(output_padding), c10::SymInt(groups),
-                                                 {wanted[0], wanted[1], wanted[2]});
-  }
-  if (half) {
-    CpuScope cpu(grad.device());
-    grads = {in_dtype(std::get<0>(grads), *half), in_dtype(std::get<1>(grads), *half), in_dtype(std::get<2>(grads), *half)};
-  }
-  (void)op;
-  torch::jit::push(*stack, call.to_device(std::get<0>(grads)), call.to_device(std::get<1>(grads)), call.to_device(std::get<2>(grads)));
+// As PyTorch's CPU version, which draws from the CPU's default generator.
+std::tuple<Tensor, Tensor> dropout(const Tensor& input, double p, Optional<bool> train) {
+  auto bools = input.options().dtype(c10::kBool);
+  if (input.numel() == 0) return {input.clone(), at::empty_like(input, bools)};
+  if (train && !*train) return {input.clone(), at::ones_like(input, bools)};
+  double kept = 1 - p, scale = kept == 0 ? 0 : 1 / kept;
+  Tensor mask = at::empty_like(input, bools).bernoulli_(kept, hidden_generator());
+  return {input.mul(mask).mul_(scale), mask};
 }
 
 // ---- recurrent cells -----------------------------------------------------------------------------------
@@ -231,77 +216,47 @@ Tensor gates_of(const Tensor& input, const Tensor& hidden, const Optional<Tensor
   return gates;
 }
 
-Optional<Tensor> alias_optional(CpuCall& call, const Optional<Tensor>& tensor) {
-  return tensor && tensor->defined() ? Optional<Tensor>(call.alias(*tensor)) : std::nullopt;
-}
-
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx_,
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input, const Tensor& hidden, const Tensor& cx,
                                              const Optional<Tensor>& input_bias, const Optional<Tensor>& hidden_bias) {
-  CpuCall call(input_gates.device());
-  Tensor input = call.alias(input_gates), hidden = call.alias(hidden_gates), cx = call.alias(cx_);
-  auto bi = alias_optional(call, input_bias), bh = alias_optional(call, hidden_bias);
-  count(counters().kernel_launches);
-  CpuScope cpu(input_gates.device());
-  auto parts = gates_of(input, hidden, bi, bh).chunk(4, 1);
+  auto parts = gates_of(input, hidden, input_bias, hidden_bias).chunk(4, 1);
   Tensor i = parts[0].sigmoid(), f = parts[1].sigmoid(), g = parts[2].tanh(), o = parts[3].sigmoid();
   Tensor cy = f * cx + i * g;
   Tensor hy = o * cy.tanh();
-  Tensor workspace = at::cat({i, f, g, o}, 1);
-  return {call.to_device(hy), call.to_device(cy), call.to_device(workspace)};
+  return {hy, cy, at::cat({i, f, g, o}, 1)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const Optional<Tensor>& grad_hy_, const Optional<Tensor>& grad_cy_,
-                                                      const Tensor& cx_, const Tensor& cy_, const Tensor& workspace_,
+std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const Optional<Tensor>& grad_hy, const Optional<Tensor>& grad_cy,
+                                                      const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                                                       bool has_bias) {
-  bool has_hy = grad_hy_ && grad_hy_->defined(), has_cy = grad_cy_ && grad_cy_->defined();
+  bool has_hy = grad_hy && grad_hy->defined(), has_cy = grad_cy && grad_cy->defined();
   if (!has_hy && !has_cy) return {};
-  CpuCall call(cx_.device());
-  Tensor cx = call.alias(cx_), cy = call.alias(cy_), workspace = call.alias(workspace_);
-  Tensor grad_hy = has_hy ? call.alias(*grad_hy_) : Tensor(), grad_cy = has_cy ? call.alias(*grad_cy_) : Tensor();
-  count(counters().kernel_launches);
-  CpuScope cpu(cx_.device());
   auto parts = workspace.chunk(4, 1);
   const Tensor &i = parts[0], &f = parts[1], &g = parts[2], &o = parts[3];
   Tensor t = cy.tanh();
-  Tensor through_cell = has_hy ? grad_hy * o * (1 - t * t) : grad_cy;
-  if (has_hy && has_cy) through_cell = through_cell + grad_cy;
-  Tensor grad_o = has_hy ? grad_hy * t * o * (1 - o) : at::zeros_like(o);
+  Tensor through_cell = has_hy ? *grad_hy * o * (1 - t * t) : *grad_cy;
+  if (has_hy && has_cy) through_cell = through_cell + *grad_cy;
+  Tensor grad_o = has_hy ? *grad_hy * t * o * (1 - o) : at::zeros_like(o);
   Tensor gates = at::cat({through_cell * g * i * (1 - i), through_cell * cx * f * (1 - f), through_cell * i * (1 - g * g), grad_o}, 1);
-  Tensor bias = has_bias ? gates.sum(0) : Tensor();
-  Tensor grad_cx = through_cell * f;
-  return {call.to_device(gates), call.to_device(grad_cx), call.to_device(bias)};
+  return {gates, through_cell * f, has_bias ? gates.sum(0) : Tensor()};
 }
 
-std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx_,
+std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
                                     const Optional<Tensor>& input_bias, const Optional<Tensor>& hidden_bias) {
-  CpuCall call(input_gates.device());
-  Tensor input = call.alias(input_gates), hidden = call.alias(hidden_gates), hx = call.alias(hx_);
-  auto bi = alias_optional(call, input_bias), bh = alias_optional(call, hidden_bias);
-  count(counters().kernel_launches);
-  CpuScope cpu(input_gates.device());
-  if (bi) input = input + *bi;
-  if (bh) hidden = hidden + *bh;
+  Tensor input = input_bias && input_bias->defined() ? input_gates + *input_bias : input_gates;
+  Tensor hidden = hidden_bias && hidden_bias->defined() ? hidden_gates + *hidden_bias : hidden_gates;
   auto in = input.chunk(3, 1), h = hidden.chunk(3, 1);
   Tensor r = (in[0] + h[0]).sigmoid(), z = (in[1] + h[1]).sigmoid(), n = (in[2] + r * h[2]).tanh();
-  Tensor hy = n + z * (hx - n);
-  Tensor workspace = at::cat({r, z, n, hx, h[2]}, 1);
-  return {call.to_device(hy), call.to_device(workspace)};
+  return {n + z * (hx - n), at::cat({r, z, n, hx, h[2]}, 1)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy_, const Tensor& workspace_, bool has_bias) {
-  CpuCall call(grad_hy_.device());
-  Tensor grad = call.alias(grad_hy_), workspace = call.alias(workspace_);
-  count(counters().kernel_launches);
-  CpuScope cpu(grad_hy_.device());
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad, const Tensor& workspace, bool has_bias) {
   auto parts = workspace.chunk(5, 1);
   const Tensor &r = parts[0], &z = parts[1], &n = parts[2], &hx = parts[3], &hn = parts[4];
   Tensor grad_z = grad * (hx - n) * z * (1 - z);
   Tensor grad_n = grad * (1 - z) * (1 - n * n);
   Tensor grad_r = grad_n * hn * r * (1 - r);
   Tensor input = at::cat({grad_r, grad_z, grad_n}, 1), hidden = at::cat({grad_r, grad_z, grad_n * r}, 1);
-  Tensor grad_hx = grad * z;
-  Tensor input_bias = has_bias ? input.sum(0) : Tensor(), hidden_bias = has_bias ? hidden.sum(0) : Tensor();
-  return {call.to_device(input), call.to_device(hidden), call.to_device(grad_hx), call.to_device(input_bias), call.to_device(hidden_bias)};
+  return {input, hidden, grad * z, has_bias ? input.sum(0) : Tensor(), has_bias ? hidden.sum(0) : Tensor()};
 }
 
 // Matrix products of half tensors with a float result, which PyTorch has for CUDA only.
@@ -321,6 +276,14 @@ Tensor baddbmm_dtype(const Tensor& self, const Tensor& a, const Tensor& b, c10::
 }
 
 } // namespace
+
+std::string copy_name(const Tensor& from, const Tensor& to) {
+  bool from_musa = from.device().type() == kMusa, to_musa = to.device().type() == kMusa;
+  if (from_musa && to_musa) return from.device() == to.device() ? "Memcpy DtoD (Device -> Device)" : "Memcpy PtoP (Device -> Device)";
+  const Tensor& host = from_musa ? to : from;
+  std::string kind = host.layout() == c10::kStrided && is_pinned(host.const_data_ptr()) ? "Pinned" : "Pageable";
+  return to_musa ? "Memcpy HtoD (" + kind + " -> Device)" : "Memcpy DtoH (Device -> " + kind + ")";
+}
 
 // A device thread of autograd may still hold Python objects of the last backward pass when that pass is
 // reported as done. If the interpreter ends just then, the thread takes the GIL of a dead interpreter and
@@ -355,15 +318,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", TORCH_FN(sim::local_scalar_dense));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(sim::has_compatible_shallow_copy_type));
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
-  m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution_backward>());
+  m.impl("convolution_backward_overrideable", SIM_BODY(sim::convolution_backward));
+  m.impl("native_dropout", SIM_BODY(sim::dropout));
   m.impl("mm.dtype", TORCH_FN(sim::mm_dtype));
   m.impl("bmm.dtype", TORCH_FN(sim::bmm_dtype));
   m.impl("addmm.dtype", TORCH_FN(sim::addmm_dtype));
   m.impl("baddbmm.dtype", TORCH_FN(sim::baddbmm_dtype));
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(sim::lstm_cell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(sim::lstm_cell_backward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(sim::gru_cell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(sim::gru_cell_backward));
+  m.impl("_thnn_fused_lstm_cell", SIM_BODY(sim::lstm_cell));
+  m.impl("_thnn_fused_lstm_cell_backward_impl", SIM_BODY(sim::lstm_cell_backward));
+  m.impl("_thnn_fused_gru_cell", SIM_BODY(sim::gru_cell));
+  m.impl("_thnn_fused_gru_cell_backward", SIM_BODY(sim::gru_cell_backward));
 }
 
 // copy_() brings the conjugate and negative bits here; the CPU copy honours them. Materialising them first

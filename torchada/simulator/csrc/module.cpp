@@ -3,6 +3,7 @@
 #include "python.h"
 
 #include "generator.h"
+#include "work.h"
 
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/Exceptions.h>
@@ -199,7 +200,7 @@ PyObject* get_arch_flags(PyObject*, PyObject*) {
 PyObject* synchronize(PyObject*, PyObject*) {
   return guarded([]() -> PyObject* {
     check_not_bad_fork();
-    without_gil([] { count(counters().host_syncs); });
+    without_gil([] { synchronize_device(current_device()); });
     Py_RETURN_NONE;
   });
 }
@@ -207,7 +208,9 @@ PyObject* sleep(PyObject*, PyObject* cycles) {
   return guarded([&]() -> PyObject* {
     int64_t n = to_int(cycles, "torch.musa._sleep");
     // One simulated cycle takes a nanosecond.
-    without_gil([&] { std::this_thread::sleep_for(std::chrono::nanoseconds(n)); });
+    without_gil([&] {
+      issue(current_stream(current_device()), {"spin_kernel"}, [n] { std::this_thread::sleep_for(std::chrono::nanoseconds(n)); });
+    });
     Py_RETURN_NONE;
   });
 }
@@ -240,7 +243,7 @@ PyObject* set_stream(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 PyObject* is_capturing(PyObject*, PyObject*) {
-  Py_RETURN_FALSE;
+  return PyBool_FromLong(capture_of(current_stream(current_device())) != nullptr);
 }
 
 // ---- memory --------------------------------------------------------------------------------------------
@@ -562,32 +565,12 @@ PyObject* mccl_suffix(PyObject*, PyObject*) {
   return PyBytes_FromString(""); // as torch's NCCL one
 }
 
-PyObject* sim_counters(PyObject*, PyObject*) {
-  Counters& c = counters();
-  Ref dict(PyDict_New());
-  bool ok = bool(dict);
-  for (auto& [name, counter] : {std::pair{"kernel_launches", &c.kernel_launches}, {"host_syncs", &c.host_syncs},
-                                {"host_to_device", &c.host_to_device}, {"device_to_host", &c.device_to_host},
-                                {"device_to_device", &c.device_to_device},
-                                {"host_to_device_bytes", &c.host_to_device_bytes},
-                                {"device_to_host_bytes", &c.device_to_host_bytes},
-                                {"device_to_device_bytes", &c.device_to_device_bytes}}) {
-    ok = ok && set_int(dict.object, name, counter->load());
-  }
-  return ok ? dict.release() : nullptr;
-}
-PyObject* sim_reset_counters(PyObject*, PyObject*) {
-  Counters& c = counters();
-  for (auto* counter : {&c.kernel_launches, &c.host_syncs, &c.host_to_device, &c.device_to_host, &c.device_to_device,
-                        &c.host_to_device_bytes, &c.device_to_host_bytes, &c.device_to_device_bytes}) {
-    counter->store(0);
-  }
-  Py_RETURN_NONE;
-}
-
 PyObject* drain(PyObject*, PyObject*) {
   return guarded([]() -> PyObject* {
-    without_gil([] { drain_autograd(); });
+    without_gil([] {
+      end_async();
+      drain_autograd();
+    });
     Py_RETURN_NONE;
   });
 }
@@ -690,8 +673,6 @@ PyMethodDef functions[] = {
     {"_broadcast", SIM_KEYWORDS(no_comm)},
     {"_scatter", SIM_KEYWORDS(no_comm)},
     {"_gather", SIM_KEYWORDS(no_comm)},
-    {"_sim_counters", sim_counters, METH_NOARGS, nullptr},
-    {"_sim_reset_counters", sim_reset_counters, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 // ---- torch_musa._MUSAC._musart -----------------------------------------------------------------------------
@@ -795,7 +776,7 @@ PyMODINIT_FUNC PyInit__MUSAC() {
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() || !sim::add_work(module.object) ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }

@@ -1,5 +1,6 @@
 // Python types of torch_musa._MUSAC: streams, events, device properties, memory pools, legacy tensor types.
 #include "python.h"
+#include "work.h"
 
 #include <c10/core/Event.h>
 #include <torch/csrc/Device.h>
@@ -64,12 +65,14 @@ PyObject* stream_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* stream_query(PyObject*, PyObject*) {
-  Py_RETURN_TRUE;
+PyObject* stream_query(PyObject* self, PyObject*) {
+  return guarded([&] { return PyBool_FromLong(stream_idle(stream_of(self))); });
 }
-PyObject* stream_synchronize(PyObject*, PyObject*) {
-  without_gil([] { count(counters().host_syncs); });
-  Py_RETURN_NONE;
+PyObject* stream_synchronize(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    without_gil([&] { synchronize_stream(stream_of(self)); });
+    Py_RETURN_NONE;
+  });
 }
 PyObject* stream_priority_range(PyObject*, PyObject*) {
   auto range = priority_range();

@@ -54,6 +54,7 @@ PyObject* import_attribute(const char* module, const char* name);
 PyObject* not_yet(const char* what); // NotImplementedError
 
 bool add_types(PyObject* module);         // streams, events, properties, pools, placeholders
+bool add_work(PyObject* module);          // module_work.cpp
 bool add_legacy_types(PyObject* module);  // FloatTensor and so on
 bool add_profile(PyObject* module);       // the defects of the chosen torch_musa version
 bool add_inductor(PyObject* module);      // launches of kernels that inductor compiled

@@ -23,6 +23,7 @@
 #include <type_traits>
 
 #include "generator.h"
+#include "work.h"
 
 namespace c10 {
 class AcceleratorError; // not in every supported torch
@@ -98,6 +99,22 @@ size_t read_memory(size_t preset) {
   return size_t(n * scale);
 }
 
+bool read_switch(const char* name) {
+  std::string text = env(name);
+  TORCH_CHECK_VALUE(text.empty() || text == "0" || text == "1", name, "='", text, "' is not a switch; use 0 or 1");
+  return text == "1";
+}
+
+int read_graph_execs() {
+  std::string text = env("TORCHADA_SIM_GRAPH_EXECS");
+  if (text.empty()) return 2048; // what the driver is known to allow
+  char* end = nullptr;
+  long n = std::strtol(text.c_str(), &end, 10);
+  TORCH_CHECK_VALUE(*end == 0 && n >= 1 && n <= 1000000000, "TORCHADA_SIM_GRAPH_EXECS='", text,
+                    "' is not a number of graph executables; use an integer from 1");
+  return int(n);
+}
+
 // The driver shows the devices that MUSA_VISIBLE_DEVICES lists, up to the first entry it does not know.
 int visible_devices(int present) {
   const char* value = std::getenv("MUSA_VISIBLE_DEVICES");
@@ -120,7 +137,8 @@ int visible_devices(int present) {
 const Config& config() {
   static const Config instance = [] {
     const Profile* profile = read_profile();
-    return Config{visible_devices(read_device_count()), read_memory(profile->memory), profile};
+    return Config{visible_devices(read_device_count()), read_memory(profile->memory), profile,
+                  read_switch("TORCHADA_SIM_ASYNC") && !read_switch("MUSA_LAUNCH_BLOCKING"), read_graph_execs()};
   }();
   return instance;
 }
@@ -334,8 +352,11 @@ void* create_external_stream() {
 }
 void destroy_external_stream(void* handle) {
   auto* stream = static_cast<NativeStream*>(handle);
-  std::lock_guard<std::mutex> lock(streams().mutex);
-  if (!streams().external.erase(stream)) throw_musa_error(400, "invalid resource handle");
+  {
+    std::lock_guard<std::mutex> lock(streams().mutex);
+    if (!streams().external.erase(stream)) throw_musa_error(400, "invalid resource handle");
+  }
+  wait_stream(make_stream(reinterpret_cast<c10::StreamId>(handle), stream->device));
   delete stream;
 }
 
@@ -366,8 +387,11 @@ bool autograd_threads_started() {
 namespace {
 
 struct Event {
-  std::chrono::steady_clock::time_point when;
+  MarkPtr mark;
 };
+MarkPtr& mark_of(void* event) {
+  return static_cast<Event*>(event)->mark;
+}
 
 // Older versions of torch do not allow these two to throw.
 using GuardBase = c10::impl::DeviceGuardImplInterface;
@@ -417,26 +441,30 @@ struct GuardImpl final : GuardBase {
     set_current_stream(stream);
     return previous;
   }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { count(counters().host_syncs); }
-  virtual void synchronizeDevice(c10::DeviceIndex) const { count(counters().host_syncs); }
+  bool queryStream(const c10::Stream& stream) const override { return stream_idle(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
+  virtual void synchronizeDevice(c10::DeviceIndex device) const {
+    synchronize_device(normalize({kMusa, device}).index());
+  }
   virtual void* getStreamNativeHandle(const c10::Stream stream) const { return stream_handle(stream); }
-  virtual bool isStreamCapturing(const c10::Stream&) const { return false; }
+  virtual bool isStreamCapturing(const c10::Stream& stream) const { return capture_of(stream) != nullptr; }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device_index,
               const c10::EventFlag) const override {
     TORCH_CHECK(device_index == -1 || device_index == stream.device_index(), "Event device index ", int(device_index),
                 " does not match recording stream's device index ", int(stream.device_index()), ".");
     if (!*event) *event = new Event();
-    static_cast<Event*>(*event)->when = std::chrono::steady_clock::now();
+    mark_of(*event) = mark(stream);
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) wait_for(mark_of(event), stream);
+  }
+  bool queryEvent(void* event) const override { return !event || query_mark(mark_of(event)); }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
-  void synchronizeEvent(void*) const override { count(counters().host_syncs); }
+  void synchronizeEvent(void* event) const override { synchronize_mark(event ? mark_of(event) : nullptr); }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start && end, "Both events must be recorded before calculating elapsed time.");
-    return std::chrono::duration<double, std::milli>(static_cast<Event*>(end)->when - static_cast<Event*>(start)->when).count();
+    return std::chrono::duration<double, std::milli>(mark_of(end)->when() - mark_of(start)->when()).count();
   }
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const c10::Stream& stream) const override {
     record_stream(pointer, stream);
@@ -477,24 +505,32 @@ std::vector<at::Generator>& default_generators() {
 
 } // namespace
 
+namespace {
+void check_not_capturing(const char* what);
+}
+
 MusaGenerator::MusaGenerator(c10::DeviceIndex index)
     : c10::GeneratorImpl(c10::Device(kMusa, index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
 void MusaGenerator::set_current_seed(uint64_t seed) {
+  check_not_capturing("set_current_seed");
   seed_ = seed;
   offset_ = 0;
 }
 void MusaGenerator::set_offset(uint64_t offset) {
+  check_not_capturing("set_offset");
   TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
   offset_ = offset;
 }
 uint64_t MusaGenerator::get_offset() const {
+  check_not_capturing("get_offset");
   return offset_;
 }
 uint64_t MusaGenerator::current_seed() const {
   return seed_;
 }
 uint64_t MusaGenerator::seed() {
+  check_not_capturing("seed");
   uint64_t fresh = c10::detail::getNonDeterministicRandom(true);
   set_current_seed(fresh);
   return fresh;
@@ -513,6 +549,7 @@ c10::intrusive_ptr<c10::TensorImpl> MusaGenerator::get_state() const {
 void MusaGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK_TYPE(state.layout() == c10::kStrided && state.device_type() == c10::kCPU && state.dtype() == at::kByte,
                    "RNG state must be a torch.ByteTensor");
+  check_not_capturing("set_state");
   TORCH_CHECK(state.numel() == kStateBytes && state.is_contiguous(), "RNG state is wrong size");
   uint64_t words[2];
   std::memcpy(words, state.data(), sizeof words);
@@ -527,25 +564,80 @@ MusaGenerator* MusaGenerator::clone_impl() const {
   return copy;
 }
 
+namespace {
+
 // Numbers depend on (seed, offset) alone: the whole state of the CPU engine is derived from the two.
-at::mt19937 MusaGenerator::next_engine() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  uint64_t state = seed_;
-  state = splitmix(state) ^ (offset_ * 0xd1342543de82ef95ULL);
+at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
+  uint64_t state = seed;
+  state = splitmix(state) ^ (offset * 0xd1342543de82ef95ULL);
   at::mt19937_data_pod pod = at::mt19937().data();
   for (size_t i = 0; i + 1 < pod.state_.size(); i += 2) {
     uint64_t word = splitmix(state);
     pod.state_[i] = uint32_t(word);
     pod.state_[i + 1] = uint32_t(word >> 32);
   }
-  pod.seed_ = seed_;
+  pod.seed_ = seed;
   pod.seeded_ = true;
   pod.left_ = 1;
   pod.next_ = 0;
-  offset_ += 4;
   at::mt19937 engine;
   engine.set_data(pod);
   return engine;
+}
+
+constexpr uint64_t kOffsetStep = 4; // per operator
+thread_local const ReplayRng* replay_rng = nullptr;
+
+void check_not_capturing(const char* what) {
+  if (!captures_underway()) return;
+  TORCH_CHECK(!capture_of(current_stream(current)), "Cannot call MUSAGeneratorImpl::", what, " during MUSA graph capture. ",
+              "If you need this call to be captured, please file an issue. Current musaStreamCaptureStatus: "
+              "musaStreamCaptureStatusActive");
+}
+
+} // namespace
+
+std::pair<uint64_t, uint64_t> MusaGenerator::advance(uint64_t increment) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto now = std::pair{seed_, offset_};
+  offset_ += increment;
+  return now;
+}
+
+at::mt19937 MusaGenerator::next_engine() {
+  auto [seed, offset] = advance(kOffsetStep);
+  return engine_at(seed, offset);
+}
+
+RngTicket MusaGenerator::reserve() {
+  auto self = c10::intrusive_ptr<MusaGenerator>::reclaim_copy(this);
+  auto capture = capture_of(current_stream(device_.index()));
+  if (!capture) {
+    auto [seed, offset] = advance(kOffsetStep);
+    return {std::move(self), seed, offset, false};
+  }
+  TORCH_CHECK(capture->generator.get() == this,
+              "philox_musa_state for an unexpected MUSA generator used during capture. In regions captured by MUSA "
+              "graphs, you may only use the default MUSA RNG generator on the device that's current when capture "
+              "begins. If you need a non-default (user-supplied) generator, or a generator on another device, please "
+              "file an issue.");
+  std::lock_guard<std::mutex> lock(mutex_);
+  uint64_t offset = capture->graph.increment;
+  capture->graph.increment += kOffsetStep;
+  return {std::move(self), 0, offset, true};
+}
+
+at::mt19937 RngTicket::engine() const {
+  if (!relative) return engine_at(seed, offset);
+  TORCH_INTERNAL_ASSERT(replay_rng, "captured random numbers outside of a replay");
+  return engine_at(replay_rng->seed, replay_rng->offset + offset);
+}
+
+ReplayRng::ReplayRng(uint64_t s, uint64_t o) : seed(s), offset(o), previous_(replay_rng) {
+  replay_rng = this;
+}
+ReplayRng::~ReplayRng() {
+  replay_rng = previous_;
 }
 
 const at::Generator& default_generator(int device) {
@@ -591,7 +683,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     DeviceScope scope(storage.device().index());
     c10::DataPtr fresh = device_allocator()->allocate(bytes);
     size_t keep = std::min(bytes, impl->nbytes());
-    if (keep) std::memcpy(fresh.get(), impl->data(), keep);
+    if (keep) {
+      issue(current_stream(storage.device().index()), {"Memcpy DtoD (Device -> Device)", SpanKind::memcpy, int64_t(keep)},
+            [to = fresh.get(), from = impl->data(), keep] { std::memcpy(to, from, keep); });
+    }
     impl->set_data_ptr_noswap(std::move(fresh));
     impl->set_nbytes(bytes);
   }

@@ -4,10 +4,13 @@
 //   allocator.cpp  caching device allocator over host memory, pinned memory
 //   fallback.cpp   one boxed fallback that computes every operator on CPU aliases
 //   kernels.cpp    the operators that cannot go through the fallback
+//   work.cpp       streams as queues, marks in them, captures
+//   deferred.cpp   operators and copies that run later
+//   graph.cpp      graphs: capture, executables, replay
 //   autocast.cpp   autocast rules
 //   module.cpp     the Python module torch_musa._MUSAC
 //
-// Later units (graph.cpp, dist.cpp, profiler.cpp) use this header and nothing else of each other.
+// Later units (dist.cpp, profiler.cpp) use this header and nothing else of each other.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -47,6 +50,8 @@ struct Config {
   int devices;    // visible devices
   size_t memory;  // bytes per device
   const Profile* profile;
+  bool async;      // TORCHADA_SIM_ASYNC: streams are queues with threads of their own
+  int graph_execs; // how many graph executables can be alive
 };
 
 // Reads the environment at the first call. Throws c10::ValueError for a bad value.
@@ -91,8 +96,8 @@ void register_hooks();
 void install_fork_handlers();
 
 // ---- streams ---------------------------------------------------------------------------------------
-// Work runs at the moment it is issued, on the calling thread, so every stream is always idle. Streams
-// still have identity, priority and a native handle, and the allocator keeps their memory apart.
+// Streams have identity, priority and a native handle, and the allocator keeps their memory apart. How their work
+// runs, at once or in a queue, is the matter of work.h.
 
 c10::Stream default_stream(int device);
 c10::Stream current_stream(int device);
@@ -116,6 +121,8 @@ struct Counters {
   std::atomic<int64_t> host_to_device_bytes{0};
   std::atomic<int64_t> device_to_host_bytes{0};
   std::atomic<int64_t> device_to_device_bytes{0};
+  std::atomic<int64_t> graph_launches{0};
+  std::atomic<int64_t> graph_executables{0}; // alive now
 };
 Counters& counters();
 inline void count(std::atomic<int64_t>& counter, int64_t n = 1) {
@@ -160,6 +167,8 @@ struct SegmentView {
 c10::Allocator* device_allocator(); // allocates on the current device, for its current stream
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);
+// A copy on the stream uses this pinned memory: it is not handed out again before the copy is done.
+void record_pinned_use(const void* pointer, c10::Stream stream);
 void register_host(void* pointer, size_t bytes); // memory of the program, pinned from now on
 void unregister_host(void* pointer);
 // The device a pointer's memory belongs to; -1 for memory that is not ours.
