@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import TorchadaError
-from .rules import Detour, Install, Rule, Stub, Wrap
-from .virtual import load_shim
+from .rules import Detour, Forward, Install, Rule, Stub, Wrap
+from .virtual import load_shim, look_up
 
 Undo = Callable[[], None]
 SHIM, ORIGINAL = "torchada_shim_", "torchada_original_"  # no name mangling: no leading underscores
@@ -32,6 +32,8 @@ def apply_patch(rule: Rule, module: types.ModuleType) -> Undo:
     action = rule.do
     if isinstance(action, Install):
         return load_shim(action.shim)()  # type: ignore[no-any-return]
+    if isinstance(action, Forward):
+        return bind(module, rule.name, look_up(action.path))
     owner, name, target = locate(module, rule.name)
     if isinstance(action, Detour):
         return redirect(owner, name, target, action)
@@ -87,6 +89,19 @@ def replace(owner: Any, name: str, target: Any, value: Any) -> Undo:
     def undo() -> None:
         if inspect.getattr_static(owner, name, None) is value:
             setattr(owner, name, target)
+
+    return undo
+
+
+def bind(owner: types.ModuleType, name: str, value: Any) -> Undo:
+    """Write *value* into a module which may have that name or not; undone only as long as it still stands there."""
+    if name in vars(owner):
+        return replace(owner, name, vars(owner)[name], value)
+    setattr(owner, name, value)
+
+    def undo() -> None:
+        if vars(owner).get(name) is value:
+            delattr(owner, name)
 
     return undo
 

@@ -21,7 +21,8 @@ class Native:
 
 @dataclass(frozen=True)
 class Forward:
-    """The object found at *path* under the mirror's peer; ``module:qualname`` names any other module.
+    """The object found at *path* under the mirror's peer; ``module:qualname`` names any other module, and has to where
+    no module is mirrored.
 
     A path that ends in ``:`` or ``.`` means the rule's own name at that place.
     """
@@ -103,7 +104,7 @@ class Provide:
 
 Action = Native | Forward | Wrap | Stub | Compute | Rehost | Refuse | Detour | Install | Provide
 LAZY = (Native, Forward, Wrap, Stub, Compute, Rehost, Refuse, Provide)
-PATCH = (Wrap, Stub, Detour, Install)
+PATCH = (Forward, Wrap, Stub, Detour, Install)
 
 
 # ---------------------------------------------------------------- rows
@@ -152,6 +153,14 @@ class Rule:
 def each(module: str, names: str, do: Action, *, why: str, test: str, when: str = "") -> tuple[Rule, ...]:
     """The same decision for several names of one module (whitespace separated): a row each."""
     return tuple(Rule(f"{module}:{name}", do, why=why, test=test, when=when) for name in names.split())
+
+
+def pairs(module: str, peer: str, names: str, *, why: str, test: str, when: str = "") -> tuple[Rule, ...]:
+    """``Forward`` rows from ``name=other`` pairs (whitespace separated): *name* of *module* is *peer* + *other*."""
+    split = (pair.split("=") for pair in names.split())
+    return tuple(
+        Rule(f"{module}:{name}", Forward(peer + other), why=why, test=test, when=when) for name, other in split
+    )
 
 
 class Table:

@@ -183,16 +183,21 @@ class Virtual:
         raise TypeError(f"{type(action).__name__} is no answer to an attribute access")
 
     def _forward(self, path: str) -> Any:
-        module, colon, qualname = path.rpartition(":")
-        if not colon:
+        if ":" not in path:
             value = self.peer(path)
             if value is MISSING:
                 raise TorchadaError(f"{self.mirror.peer} has no {path}")
             return value
-        value = importlib.import_module(module)
-        for part in qualname.split("."):
-            value = getattr(value, part)
-        return value
+        return look_up(path)
+
+
+def look_up(path: str) -> Any:
+    """The object at ``module:qualname``."""
+    module, _, qualname = path.partition(":")
+    value: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def refused(api: str, native: Any, action: Refuse) -> Any:

@@ -12,9 +12,6 @@ import torch
 import torch_musa
 
 from ..errors import NotOnMusa, TorchadaWarning
-from .cuda_members import put
-
-Undo = Callable[[], None]
 
 # Fields of CUDA's device properties that the MUSA runtime knows and torch_musa does not bind: the runtime's
 # attribute number, and what its value is multiplied with to get CUDA's unit.
@@ -210,19 +207,3 @@ def device_memory_used(native: Callable[..., Any], peer: None) -> Callable[..., 
 # ---------------------------------------------------------------- the availability group
 def answer_true(original: Callable[..., bool], *args: Any, **kwargs: Any) -> bool:
     return True
-
-
-def _binding(name: str, value: Any) -> Undo:
-    return put(torch._C, name, value)
-
-
-def device_count_binding() -> Undo:
-    return _binding("_cuda_getDeviceCount", torch_musa._MUSAC._musa_getDeviceCount)
-
-
-def raw_stream_binding() -> Undo:
-    return _binding("_cuda_getCurrentRawStream", torch_musa._MUSAC._musa_getCurrentRawStream)
-
-
-def allocator_state_binding() -> Undo:
-    return _binding("_cuda_CUDAAllocator_AllocatorState", torch_musa._MUSAC._musa_MUSAAllocator_AllocatorState)

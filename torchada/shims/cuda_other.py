@@ -10,7 +10,6 @@ import torch
 import torch_musa
 
 from ..errors import NotOnMusa
-from .cuda_members import Undo, put
 
 Function = Callable[..., Any]
 
@@ -55,26 +54,6 @@ def no_single_process_collectives(native: Function, peer: None) -> Function:
         return False  # torch.nn.parallel.comm then copies by itself
 
     return is_available
-
-
-def _from_backend(name: str) -> Undo:
-    return put(torch._C, name, getattr(torch_musa._MUSAC, name))
-
-
-def broadcast() -> Undo:
-    return _from_backend("_broadcast")
-
-
-def broadcast_coalesced() -> Undo:
-    return _from_backend("_broadcast_coalesced")
-
-
-def scatter() -> Undo:
-    return _from_backend("_scatter")
-
-
-def gather() -> Undo:
-    return _from_backend("_gather")
 
 
 # ---------------------------------------------------------------- jiterator

@@ -48,27 +48,6 @@ AVAILABILITY = (
         why="availability is a contract: the whole group answers True",
         test=f"{_POLICY}::test_forced_availability_is_coherent",
     ),
-    Rule(
-        "torch._C:_cuda_getDeviceCount",
-        Install("cuda_device:device_count_binding"),
-        when=_FORCED,
-        why="torch and others take this binding for the sign of a CUDA build",
-        test=f"{_POLICY}::test_forced_availability_is_coherent",
-    ),
-    Rule(
-        "torch._C:_cuda_getCurrentRawStream",
-        Install("cuda_device:raw_stream_binding"),
-        when=_FORCED,
-        why="Dynamo imports it where it sees a CUDA build",
-        test=f"{_POLICY}::test_forced_availability_is_coherent",
-    ),
-    Rule(
-        "torch._C:_cuda_CUDAAllocator_AllocatorState",
-        Install("cuda_device:allocator_state_binding"),
-        when=_FORCED,
-        why="inductor imports it where it sees a CUDA build",
-        test=f"{_POLICY}::test_forced_availability_is_coherent",
-    ),
     *each(
         "torch.cuda",
         "_nvml_based_avail _parse_visible_devices _raw_device_count_nvml _raw_device_uuid_nvml "

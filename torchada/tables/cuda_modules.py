@@ -1,6 +1,6 @@
 """The smaller submodules of torch.cuda."""
 
-from ..rules import Detour, Forward, Install, Native, Refuse, Rehost, Rule, Stub, Wrap, each
+from ..rules import Detour, Forward, Native, Refuse, Rehost, Rule, Stub, Wrap, each
 
 _RANDOM = "tests/cuda/test_random.py"
 _AMP = "tests/cuda/test_amp.py"
@@ -143,20 +143,6 @@ NCCL = (
         why="torch.nn.parallel.comm, over bindings that are led to the backend's",
         test=f"{_OTHER}::test_comm",
     ),
-    Rule(
-        "torch._C:_broadcast",
-        Install("cuda_other:broadcast"),
-        why="torch.nn.parallel.comm calls it; torch_musa binds it in its own module",
-        test=f"{_OTHER}::test_comm",
-    ),
-    Rule(
-        "torch._C:_broadcast_coalesced",
-        Install("cuda_other:broadcast_coalesced"),
-        why="as torch._C._broadcast",
-        test=f"{_OTHER}::test_comm",
-    ),
-    Rule("torch._C:_scatter", Install("cuda_other:scatter"), why="as torch._C._broadcast", test=f"{_OTHER}::test_comm"),
-    Rule("torch._C:_gather", Install("cuda_other:gather"), why="as torch._C._broadcast", test=f"{_OTHER}::test_comm"),
 )
 
 NVTX = (
