@@ -3,7 +3,7 @@
 tests/devices/decided.py holds the reviewed list of callables that need no row.
 """
 
-from ..rules import Detour, Install, Rule, Wrap, each
+from ..rules import Detour, Install, Rule, Stub, Wrap, each
 
 _DEVICE = Detour(keywords=("device",))
 _FIRST = Detour(keywords=("device",), positions=(0,))
@@ -346,4 +346,22 @@ ERRORS = (
     ),
 )
 
-RULES = (*DEVICE, *FACTORIES, *TENSOR, *STORAGE, *AMP, *ERRORS)
+ATTENTION = (
+    Rule(
+        "torch.nn.attention.flex_attention:_validate_device",
+        Detour(shim="attention:validate_device"),
+        why="a list of device types that does not name the MUSA device",
+        test="tests/devices/test_attention.py",
+    ),
+)
+
+COMPILER = (
+    Rule(
+        "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES",
+        Stub("attention:VISIBLE_DEVICES"),
+        why="each process that tries kernels gets one device by this variable; MUSA reads its own",
+        test="tests/devices/test_attention.py",
+    ),
+)
+
+RULES = (*DEVICE, *FACTORIES, *TENSOR, *STORAGE, *AMP, *ERRORS, *ATTENTION, *COMPILER)
