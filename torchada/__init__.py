@@ -27,6 +27,7 @@ _PUBLIC = {
     "is_cuda_platform": "platform",
     "is_gpu_device": "platform",
     "is_musa_platform": "platform",
+    "masquerade": "scope",
     "nccl_to_mccl_name": "names",
     "simulate": "api",
     "status": "api",

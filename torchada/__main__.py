@@ -19,6 +19,9 @@ Runs the program exactly as python does, with CUDA names answered by the MUSA de
 options:
   --simulate      use the simulated MUSA device (no hardware needed); children inherit it
   --devices N     how many simulated devices (0 to 16); implies --simulate
+  --masquerade    inside the program (the script and the code beside it, or the package) a device
+                  answers as a CUDA device: device.type == "cuda", torch.cuda.is_available() ...
+  --masquerade=A,B  the same inside the modules A and B (names, or paths of scripts and folders)
   --summary       print one line on stderr at the end: device, versions, rules at work
   -i              python's own -i: go interactive after the program, or with no program
   --version       print the version
@@ -34,6 +37,7 @@ commands (a program with such a name: python -m torchada ./doctor):
 Each takes --json and --help where it makes sense.
 """
 
+PROGRAM = ","  # no name of a module
 COMMANDS = {
     "doctor": "torchada.report",
     "report": "torchada.report",
@@ -69,9 +73,10 @@ def dispatch(argv: list[str]) -> int:
 
     rest = list(argv)
     extra: list[str] = []
+    hidden = ""
     while rest and rest[0].startswith("-") and rest[0] != "-" and rest[0][:2] not in ("-m", "-c"):
         option, equals, value = rest.pop(0).partition("=")
-        if equals and option != "--devices":
+        if equals and option not in ("--devices", "--masquerade"):
             raise UsageError(f"option {option} takes no value")
         if option in ("-h", "--help"):
             print(USAGE, end="")
@@ -81,6 +86,10 @@ def dispatch(argv: list[str]) -> int:
             return 0
         if option == "-i":
             extra.append("-i")
+        elif option == "--masquerade":
+            if equals and not value.strip(", "):
+                raise UsageError("--masquerade= needs names of modules, or paths of scripts or folders")
+            hidden = value if equals else PROGRAM
         elif option == "--simulate":
             os.environ["TORCHADA_SIMULATE"] = "1"
         elif option == "--summary":
@@ -93,6 +102,12 @@ def dispatch(argv: list[str]) -> int:
             os.environ["TORCHADA_SIM_DEVICES"] = value
         else:
             raise UsageError(f"unknown option {option} (options of python itself go in front of -m torchada)")
+    if hidden:
+        from .packages import program_names, remember, split
+
+        if hidden == PROGRAM and (rest[:1] or ["doctor"])[0] in COMMANDS and not extra:
+            raise UsageError("--masquerade needs a program, or names: --masquerade=package")
+        remember(program_names(rest) if hidden == PROGRAM else split(hidden))
     if rest and rest[0] in COMMANDS:
         from importlib import import_module
 

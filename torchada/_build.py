@@ -1,4 +1,4 @@
-"""Build hook of the wheel: compiles ``torchada._detour`` and adds the files that switch torchada on.
+"""Build hook of the wheel: compiles the extension modules and adds the files that switch torchada on.
 
 Run by the build backend by path (see pyproject.toml); it is not part of an installed torchada.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+MODULES = ("_detour", "_asker")
 NEEDED = (
     "torchada needs a C compiler and the Python headers to build torchada._detour, and {missing}: "
     "install gcc and python3-dev (Debian/Ubuntu), gcc and python3-devel (Fedora/RHEL), or a Python that "
@@ -32,12 +33,12 @@ def missing() -> str | None:
     return None
 
 
-def compile_extension(root: str, into: str) -> str:
-    """Compile the extension below *into*; the path of the result."""
+def compile_extensions(root: str, into: str) -> list[str]:
+    """Compile the extension modules below *into*; the paths of the results."""
     from setuptools import Distribution, Extension
 
-    extension = Extension("torchada._detour", [os.path.join("torchada", "_detour.c")])
-    command = Distribution({"name": "torchada", "ext_modules": [extension]}).get_command_obj("build_ext")
+    extensions = [Extension(f"torchada.{name}", [os.path.join("torchada", f"{name}.c")]) for name in MODULES]
+    command = Distribution({"name": "torchada", "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib = into
     command.build_temp = os.path.join(into, "temp")
     command.ensure_finalized()
@@ -47,7 +48,7 @@ def compile_extension(root: str, into: str) -> str:
         command.run()
     finally:
         os.chdir(before)
-    return str(command.get_ext_fullpath("torchada._detour"))
+    return [str(command.get_ext_fullpath(extension.name)) for extension in extensions]
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
@@ -61,13 +62,15 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         self.scratch = tempfile.TemporaryDirectory(prefix="torchada-build-")
-        library = compile_extension(self.root, self.scratch.name)
+        libraries = compile_extensions(self.root, self.scratch.name)
         if version == "editable":
             # Renamed into place: a running process may have the old file mapped into its memory.
-            target = os.path.join(self.root, "torchada", os.path.basename(library))
-            os.replace(shutil.copy(library, target + ".new"), target)
+            for library in libraries:
+                target = os.path.join(self.root, "torchada", os.path.basename(library))
+                os.replace(shutil.copy(library, target + ".new"), target)
             return
-        build_data["force_include"][library] = f"torchada/{os.path.basename(library)}"
+        for library in libraries:
+            build_data["force_include"][library] = f"torchada/{os.path.basename(library)}"
         # At the root of site-packages, where the site module looks, as well as in the package (copied: the
         # backend places each file once). An editable install leaves them out, so that a developer decides:
         # python -m torchada enable.

@@ -21,8 +21,9 @@ from .platform import Platform, detect_platform, env_flag, simulated
 from .providers import provided
 from .redirect import apply_patch, self_check
 from .rules import Rule, Table, load_table
+from .scope import SCOPE, switch_on
 from .startup import place
-from .virtual import Virtual, load_shim
+from .virtual import Virtual, load_shim, probe
 
 OFF, DORMANT, ARMED = "off", "dormant", "armed"
 ROOTS = ("torch", "torch_musa")
@@ -64,10 +65,12 @@ class Engine:
                 return None
             self.strict = env_flag("TORCHADA_STRICT")
             check_switches(self.table)
+            SCOPE.begin()
             self._undo_start.append(mirror_visible_devices())
             if simulated():
                 simulator.install()
             kinds: dict[str, str | Rule] = {**provided(self.table), **dict.fromkeys(self.table.patches, WATCHED)}
+            kinds |= dict.fromkeys(SCOPE.roots(), WATCHED)
             kinds |= dict.fromkeys(self.table.mirrors, MIRRORED) | dict.fromkeys(ROOTS, WATCHED)
             self.ledger = Ledger()
             self.finder = Finder(self, kinds)
@@ -128,15 +131,12 @@ class Engine:
             load_shim("backend:check_backend")()
             self.facts = snapshot(self.table, late=self.late)
             for rule in self.table.rules:
-                self._apply(rule)
+                self.apply(rule)
             self.state = ARMED
         except Exception as error:
             self._give_up("torchada could not be armed", error)
             if self.strict:
                 raise
-        self._tell()
-
-    def _tell(self) -> None:
         if self.state == ARMED and self.ledger.failures():
             tell(self.ledger.complaint())
         if self.state == ARMED and self.late:
@@ -144,11 +144,11 @@ class Engine:
             warn_of_stale(self.virtuals)
 
     # -- rules -----------------------------------------------------------------------------------------------------
-    def _apply(self, rule: Rule) -> None:
+    def apply(self, rule: Rule) -> None:
         """Apply one rule (a lazy one waits for its name to be asked for), or say in the ledger why not."""
         assert self.facts is not None
         module = sys.modules.get(rule.module)
-        failing = rule.gate.failing(self.facts, self._probe)
+        failing = rule.gate.failing(self.facts, probe)
         if failing:
             self.ledger.add(rule.id, GATED, failing)
         elif self.table.is_lazy(rule):
@@ -168,12 +168,9 @@ class Engine:
             else:
                 self.ledger.add(rule.id, ACTIVE, undo=undo)
 
-    def _probe(self, path: str) -> bool | None:
-        return load_shim(path)()  # type: ignore[no-any-return]
-
     def is_open(self, rule: Rule) -> bool:
         """Whether the gate of a lazy rule holds here."""
-        return self.facts is not None and rule.gate.failing(self.facts, self._probe) is None
+        return self.facts is not None and rule.gate.failing(self.facts, probe) is None
 
     def open_rule(self, module: str, name: str) -> Rule | None:
         """The rule that answers this name, if any; a second one whose gate holds is recorded as shadowed."""
@@ -206,6 +203,8 @@ class Engine:
     def importing(self, name: str) -> Iterator[None]:
         """Around the execution of a watched module."""
         self._executing.add(name)
+        if SCOPE.meet(name):
+            switch_on(self)
         try:
             with hold_autoload() if name == "torch" else contextlib.nullcontext(self._autoload) as self._autoload:
                 yield
@@ -223,7 +222,7 @@ class Engine:
             self.ready()
         elif self.state == ARMED:
             for rule in self.table.patches.get(name, ()):
-                self._apply(rule)
+                self.apply(rule)
 
     # -- off -------------------------------------------------------------------------------------------------------
     def deactivate(self) -> None:

@@ -14,9 +14,25 @@ from .gates import Facts
 from .ledger import Undo
 from .platform import detect_platform, env_flag
 from .rules import Table
+from .scope import SCOPE
 
 PREFIXES = ("TORCHADA", "TORCH_", "PYTORCH_", "MUSA_", "CUDA_")
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+VARIABLES = (
+    "TORCHADA",
+    "TORCHADA_FORCE_CUDA_AVAILABLE",
+    "TORCHADA_MASQUERADE",
+    "TORCHADA_NO_MASQUERADE",
+    "TORCHADA_PLATFORM",
+    "TORCHADA_SIMULATE",
+    "TORCHADA_SIM_CACHE",
+    "TORCHADA_SIM_DEFECTS",
+    "TORCHADA_SIM_DEVICE",
+    "TORCHADA_SIM_DEVICES",
+    "TORCHADA_SIM_MEMORY",
+    "TORCHADA_SIM_TORCH_MUSA",
+    "TORCHADA_STRICT",
+)
 VISIBLE = ("MUSA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
@@ -28,6 +44,7 @@ def snapshot(table: Table, late: bool) -> Facts:
         env={name: value for name, value in os.environ.items() if name.startswith(PREFIXES)},
         features={name: feature(name) for name in table.features()},
         late=late,
+        masquerade=SCOPE.used,
     )
 
 

@@ -23,6 +23,8 @@ class Facts:
     features: Mapping[str, bool] = field(default_factory=dict)
     late: bool = False
     """True when torch was imported before torchada was activated."""
+    masquerade: bool = False
+    """True when some module is masqueraded."""
 
 
 Probe = Callable[[str], bool | None]
@@ -35,7 +37,7 @@ class Gate:
     """A printable predicate over facts. Clauses are separated by ``;`` and all of them must hold.
 
     ``torch >= 2.9``, ``torch_musa < 2.13.0``, ``env:NAME`` (true words only), ``not env:NAME``,
-    ``has:torch.accelerator``, ``not has:...``, ``late``, ``not late``, ``probe shim:function``.
+    ``has:torch.accelerator``, ``not has:...``, ``late``, ``not late``, ``masquerade``, ``probe shim:function``.
     """
 
     text: str
@@ -48,7 +50,7 @@ class Gate:
         """Raise TableError for a clause that is not in the language."""
         for clause in self.clauses:
             known = (
-                clause in ("late", "not late")
+                clause in ("late", "not late", "masquerade")
                 or _VERSION.match(clause)
                 or _WORD.match(clause)
                 or re.match(r"^probe [\w.]+:\w+$", clause)
@@ -77,6 +79,8 @@ class Gate:
 def _holds(clause: str, facts: Facts, probe: Probe | None) -> bool:
     if clause in ("late", "not late"):
         return facts.late is (clause == "late")
+    if clause == "masquerade":
+        return facts.masquerade
     match = _VERSION.match(clause)
     if match:
         name, operator, bound = match.groups()

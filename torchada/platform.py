@@ -76,7 +76,7 @@ def torch_cuda_version() -> str | None:
     """The CUDA version torch was built for, or None; read from torch/version.py as long as torch is not imported."""
     version = sys.modules.get("torch.version")
     if version is not None:
-        return vars(version).get("cuda")
+        return getattr(version, "cuda", None)  # not from its dict: a masquerade moves it
     spec = find_module("torch")
     if spec is None or not spec.origin:
         return None

@@ -18,28 +18,16 @@ from . import __version__, api, startup
 from .enable import PRIVATE, starts_with
 from .engine import ENGINE, OFF
 from .errors import ConfigError
-from .facts import versions
+from .facts import VARIABLES, versions
 from .gates import Facts
 from .inherit import disinherit
 from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Ledger
 from .platform import Platform, detect_platform, simulated, torch_cuda_version
 from .rules import Table
+from .scope import describe
 
 OK, NOTE, BAD = "ok", "note", "bad"
 OUTCOMES = (ACTIVE, PENDING, GATED, ABSENT, FAILED, SHADOWED, UNDONE, "off")
-VARIABLES = (
-    "TORCHADA",
-    "TORCHADA_FORCE_CUDA_AVAILABLE",
-    "TORCHADA_PLATFORM",
-    "TORCHADA_SIMULATE",
-    "TORCHADA_SIM_CACHE",
-    "TORCHADA_SIM_DEFECTS",
-    "TORCHADA_SIM_DEVICE",
-    "TORCHADA_SIM_DEVICES",
-    "TORCHADA_SIM_MEMORY",
-    "TORCHADA_SIM_TORCH_MUSA",
-    "TORCHADA_STRICT",
-)
 KNOWN = "correct the name; the variables are: " + ", ".join(VARIABLES)
 WIDE = 160  # columns where the output goes to a file or a pipe
 
@@ -164,6 +152,7 @@ def _activity_checks(platform: Platform) -> list[Check]:
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts(found).items()))
     checks.append(Check("rules", BAD if failures else OK, told, "see: python -m torchada report" if failures else ""))
     checks += [Check(f"rule {entry.rule}", BAD, entry.detail, "please report this") for entry in failures]
+    checks += [Check("masquerade", OK if found.fits else NOTE, found.text, found.fix) for found in describe()]
     return [*checks, _device_check()]
 
 

@@ -150,6 +150,22 @@ class Rule:
         return Gate(self.when)
 
 
+@dataclass(frozen=True)
+class Masquerade:
+    """One published package in whose *modules* (and all below them) a MUSA device answers as a CUDA device: tried with
+    *versions* (a specifier, as pip writes them) of the distribution *package*; *why*; *test* names its test."""
+
+    package: str
+    versions: str
+    modules: tuple[str, ...]
+    why: str
+    test: str
+
+    @property
+    def root(self) -> str:
+        return self.modules[0].partition(".")[0]
+
+
 def each(module: str, names: str, do: Action, *, why: str, test: str, when: str = "") -> tuple[Rule, ...]:
     """The same decision for several names of one module (whitespace separated): a row each."""
     return tuple(Rule(f"{module}:{name}", do, why=why, test=test, when=when) for name in names.split())

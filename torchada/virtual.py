@@ -32,6 +32,11 @@ def load_shim(path: str) -> Any:
     return getattr(importlib.import_module(f"torchada.shims.{module}"), name)
 
 
+def probe(path: str) -> bool | None:
+    """What the probe of a gate says; None where it cannot tell."""
+    return load_shim(path)()  # type: ignore[no-any-return]
+
+
 class Virtual:
     """The public module, the native one behind it, and what we put into the public one's dict."""
 

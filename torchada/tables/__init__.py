@@ -2,10 +2,12 @@
 
 from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
+from .masquerade import PACKAGES
+from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
 from .native import RULES as _NATIVE
 from .torch import RULES as _TORCH
 
-__all__ = ["MIRRORS", "RULES"]
+__all__ = ["MIRRORS", "PACKAGES", "RULES"]
 
-RULES = (*_TORCH, *_CUDA, *_BINDINGS, *_NATIVE)
+RULES = (*_TORCH, *_CUDA, *_BINDINGS, *_NATIVE, *_MASQUERADE)
