@@ -23,9 +23,10 @@ def test_wheel_contents(wheel: Path) -> None:
         facts = message_from_bytes(archive.read(information))
     outside = {name for name in names if not name.startswith("torchada/") and ".dist-info/" not in name}
     assert outside == {"torchada.pth", "torchada.start"}
-    assert f"torchada/_detour{sysconfig.get_config_var('EXT_SUFFIX')}" in names
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert {f"torchada/_detour{suffix}", f"torchada/_asker{suffix}"} <= names
     assert {"torchada/py.typed", "torchada/_site/sitecustomize.py", "torchada/_site/torchada.pth"} <= names
-    assert not names & {"torchada/_build.py", "torchada/_detour.c"}
+    assert not names & {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c"}
     assert facts["Root-Is-Purelib"] == "false"
     assert "none-any" not in wheel.name
 
@@ -39,14 +40,15 @@ def test_wheel_has_every_source_file(wheel: Path) -> None:
     else:
         files = set(listed.stdout.split())
     with zipfile.ZipFile(wheel) as archive:
-        assert files - set(archive.namelist()) == {"torchada/_build.py", "torchada/_detour.c"}
+        left_out = files - set(archive.namelist())
+    assert left_out == {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c"}
 
 
 def test_sdist_contents(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {"torchada/_detour.c", "torchada/_build.py", "sitecustomize/sitecustomize.py"}
+    wanted = {"torchada/_detour.c", "torchada/_asker.c", "torchada/_build.py", "sitecustomize/sitecustomize.py"}
     assert wanted | {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= names
     assert any(name.startswith("tests/") for name in names)
 
