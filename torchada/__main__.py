@@ -30,6 +30,7 @@ Options of python itself go in front: python -u -O -m torchada script.py
 
 commands (a program with such a name: python -m torchada ./doctor):
   doctor          check this machine and environment, and say what to do
+  docs            the page of every CUDA name and what happens to it
   report          every rule with its outcome, gate and reason
   enable          switch this environment on: every python started in it is active
   disable         switch it off again
@@ -40,6 +41,7 @@ Each takes --json and --help where it makes sense.
 PROGRAM = ","  # no name of a module
 COMMANDS = {
     "doctor": "torchada.report",
+    "docs": "torchada.coverage",
     "report": "torchada.report",
     "enable": "torchada.enable",
     "disable": "torchada.enable",

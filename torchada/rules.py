@@ -38,6 +38,11 @@ class Wrap:
 
 
 @dataclass(frozen=True)
+class Noop(Wrap):
+    """A ``Wrap`` whose answer accepts the call and does nothing, as the documentation says."""
+
+
+@dataclass(frozen=True)
 class Stub:
     """Our own object: the attribute of a shim module itself."""
 

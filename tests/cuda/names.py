@@ -4,11 +4,14 @@ import importlib
 import json
 from pathlib import Path
 
+import torchada
 from torchada.engine import ENGINE
 
 PUBLIC_NAMES = {
-    version: {module: names.split() for module, names in modules.items()}
-    for version, modules in json.loads((Path(__file__).parent / "data" / "public_names.json").read_text()).items()
+    version: {module: names.split() for module, names in modules.items() if module.startswith("torch.cuda")}
+    for version, modules in json.loads(
+        (Path(torchada.__file__).parent / "data" / "public_names.json").read_text()
+    ).items()
 }
 """Version -> module -> public names of torch.cuda."""
 

@@ -1,5 +1,6 @@
 """The rows. Data only: literals and constructor calls."""
 
+from .backends import RULES as _BACKENDS
 from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
 from .masquerade import PACKAGES
@@ -10,4 +11,4 @@ from .torch import RULES as _TORCH
 
 __all__ = ["MIRRORS", "PACKAGES", "RULES"]
 
-RULES = (*_TORCH, *_CUDA, *_BINDINGS, *_NATIVE, *_MASQUERADE)
+RULES = (*_TORCH, *_CUDA, *_BACKENDS, *_BINDINGS, *_NATIVE, *_MASQUERADE)

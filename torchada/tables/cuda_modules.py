@@ -1,6 +1,6 @@
 """The smaller submodules of torch.cuda."""
 
-from ..rules import Detour, Forward, Native, Refuse, Rehost, Rule, Stub, Wrap, each
+from ..rules import Detour, Forward, Native, Noop, Refuse, Rehost, Rule, Stub, Wrap, each
 
 _RANDOM = "tests/cuda/test_random.py"
 _AMP = "tests/cuda/test_amp.py"
@@ -271,13 +271,13 @@ TUNABLE = (
     ),
     Rule(
         "torch.cuda.tunable:write_file_on_exit",
-        Wrap("cuda_tunable:nothing_to_write"),
+        Noop("cuda_tunable:nothing_to_write"),
         why="there are no results to write",
         test=_TUNABLE,
     ),
     Rule(
         "torch.cuda.tunable:set_numerical_check_tolerances",
-        Wrap("cuda_tunable:set_numerical_check_tolerances"),
+        Noop("cuda_tunable:set_numerical_check_tolerances"),
         why="no check runs, since nothing is tuned",
         test=_TUNABLE,
     ),
