@@ -201,20 +201,9 @@ _LATE = {
 }
 
 
-def __getattr__(name):
-    where = _LATE.get(name)
-    if where is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+from ._late import lazily as _lazily
 
-    module = import_module(where[0], __name__)
-    value = module if where[1] is None else getattr(module, where[1])
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *_LATE})
+__getattr__, __dir__ = _lazily(__name__, _LATE)
 
 
 def _sleep(cycles):
@@ -272,6 +261,8 @@ def _apply_patches():
     init_reductions()
     if _profiles.defect("cuda_lazy_init"):
         overwrite_cuda_api()
+    _set_up_vendor_torch()
+    torch_musa._register_ao_intrinsic_modules()
     torch.random.fork_rng = fork_rng
     torch.backends.__dict__["mudnn"] = sys.modules["torch_musa.core.mudnn"]
     torch.version.__dict__["musa"] = _MUSAC._musa_version
@@ -285,6 +276,7 @@ def _autoload():
 from ._defects import set_up as _set_up_defects
 from ._inductor._install import install as _install_inductor
 from ._late import when_imported as _when_imported
+from ._vendor_torch import set_up as _set_up_vendor_torch
 from .core import mudnn as _mudnn
 
 
@@ -293,6 +285,7 @@ def _register_with_dynamo():
 
 
 _when_imported("torch._dynamo.device_interface", _register_with_dynamo)
+_when_imported("torch.ao.quantization.pt2e", lambda: torch_musa.apply_lowering_patch())
 _set_up_defects(sys.modules[__name__], _MUSAC)
 _install_inductor()
 register_musa_hook()

@@ -1,5 +1,6 @@
 """Do something when a module of torch has been imported, so that nothing has to import it early."""
 
+import importlib
 import sys
 from typing import Any
 
@@ -46,3 +47,25 @@ def when_imported(name, then):
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _finder.pending.setdefault(name, []).append(then)
+
+
+def lazily(package, where):
+    """`__getattr__` and `__dir__` for a package whose names load when they are asked for.
+
+    `where`: name -> (module relative to the package, attribute in it or None for the module itself).
+    """
+    held = vars(sys.modules[package])
+
+    def __getattr__(name):
+        place = where.get(name)
+        if place is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(place[0], package)
+        value = module if place[1] is None else getattr(module, place[1])
+        held[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*held, *where})
+
+    return __getattr__, __dir__

@@ -1,13 +1,8 @@
-"""One kernel over lists of tensors; not simulated yet."""
+"""One kernel over lists of tensors."""
 
-from .._not_simulated import absent, refuse
+from . import multi_tensor_apply
+from .multi_tensor_apply import MultiTensorApply
 
+__all__ = ["MultiTensorApply", "multi_tensor_applier", "multi_tensor_apply"]
 
-class MultiTensorApply:
-    """Calls a kernel over lists of tensors."""
-
-    def __init__(self, chunk_size):
-        refuse("torch_musa.multi_tensor_apply.MultiTensorApply", "multi-tensor kernels")
-
-
-__getattr__ = absent(__name__, {"multi_tensor_applier", "multi_tensor_apply"}, "multi-tensor kernels")
+multi_tensor_applier = MultiTensorApply(2048 * 32)

@@ -1,20 +1,25 @@
-"""Building C++ extensions, and the vendor's porting tools."""
+"""Building C++ extensions, finding wrong operators, and the vendor's porting tools."""
 
-from .._not_simulated import absent
-from .musa_extension import BuildExtension, MUSAExtension
+from .._late import lazily
 
-__all__ = ["BuildExtension", "MUSAExtension"]
-
-__getattr__ = absent(
+__getattr__, __dir__ = lazily(
     __name__,
     {
-        "cmake_lists_generator",
-        "compare_tool",
-        "logger_util",
-        "musa_converter",
-        "musify_text",
-        "simple_porting",
-        "simple_porting_via_musify",
+        "BuildExtension": (".musa_extension", "BuildExtension"),
+        "MUSAExtension": (".musa_extension", "MUSAExtension"),
+        **{
+            name: (f".{name}", None)
+            for name in (
+                "cmake_lists_generator",
+                "compare_tool",
+                "ext_loader",
+                "logger_util",
+                "musa_converter",
+                "musa_extension",
+                "musify_text",
+                "simple_porting",
+                "simple_porting_via_musify",
+            )
+        },
     },
-    "vendor porting tools",
 )

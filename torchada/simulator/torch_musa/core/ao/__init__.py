@@ -1,1 +1,3 @@
-"""Quantization modules."""
+"""Quantization."""
+
+from . import nn, register_helper  # noqa: F401

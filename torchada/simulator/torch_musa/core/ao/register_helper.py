@@ -1,12 +1,16 @@
-"""Putting the quantization modules into torch.ao; not simulated yet."""
+"""Putting the modules for quantization beside torch's own."""
 
-from ..._not_simulated import absent, refuse
+import torch
+
+from .nn.intrinsic import modules as nni
+from .nn.intrinsic import qat
+from .nn.intrinsic import quantized as nniq
 
 __all__ = ["_register_ao_intrinsic_modules"]
 
 
 def _register_ao_intrinsic_modules():
-    refuse("torch_musa.core.ao.register_helper._register_ao_intrinsic_modules", "quantized modules")
-
-
-__getattr__ = absent(__name__, {"nni", "nniq", "qat"}, "quantized modules")
+    intrinsic = torch.ao.nn.intrinsic
+    for here, there in ((nni, intrinsic), (nniq, intrinsic.quantized), (qat, intrinsic.qat)):
+        for name in here.__all__:
+            setattr(there, name, getattr(here, name))

@@ -1,5 +1,3 @@
-"""Quantized modules; not simulated yet."""
+"""Modules for quantization."""
 
-from ...._not_simulated import absent
-
-__getattr__ = absent(__name__, {"intrinsic"}, "quantized modules")
+from . import intrinsic  # noqa: F401
