@@ -220,7 +220,8 @@ def ipc_collect():
 def overwrite_cuda_api():
     """Let torch.cuda's initialisation initialise MUSA: `torch.cuda._lazy_init` and `_lazy_call` are replaced."""
     torch.cuda._lazy_init = _lazy_init
-    torch.cuda._lazy_call = _lazy_call
+    if _profile.names == "2.7.1":
+        torch.cuda._lazy_call = _lazy_call
 
 
 def parseEnvForUMM():
@@ -277,6 +278,7 @@ from ._defects import set_up as _set_up_defects
 from ._inductor._install import install as _install_inductor
 from ._late import when_imported as _when_imported
 from ._vendor_torch import set_up as _set_up_vendor_torch
+from ._versions import set_up as _set_up_version
 from .core import mudnn as _mudnn
 
 
@@ -285,9 +287,11 @@ def _register_with_dynamo():
 
 
 _when_imported("torch._dynamo.device_interface", _register_with_dynamo)
-_when_imported("torch.ao.quantization.pt2e", lambda: torch_musa.apply_lowering_patch())
 _set_up_defects(sys.modules[__name__], _MUSAC)
 _install_inductor()
 register_musa_hook()
 parseEnvForUMM()
 _apply_patches()
+_set_up_version(sys.modules[__name__], _profile.names)
+if "apply_lowering_patch" in _LATE:
+    _when_imported("torch.ao.quantization.pt2e", lambda: torch_musa.apply_lowering_patch())

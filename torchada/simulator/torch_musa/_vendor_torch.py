@@ -4,6 +4,8 @@ Only those whose meaning is certain: RMS norm and SwiGLU. They are written with 
 gradients. `rope`, `gated_silu` and the vendor's attention and loss operators are not simulated.
 """
 
+from typing import Any
+
 import torch
 
 _SCHEMAS = (
@@ -14,7 +16,7 @@ _SCHEMAS = (
     "_fused_swiglu_forward(Tensor input) -> Tensor",
     "_fused_swiglu_backward(Tensor grad_out, Tensor input) -> Tensor",
 )
-_library = None  # the definitions live as long as this does
+_library: Any = None  # the definitions live as long as this does
 
 
 def _dims(normalized_shape):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch_musa
+
 from torchada.simulator.profiles import active_defects
 
 from .._late import when_imported

@@ -12,12 +12,16 @@ Operator names are written as `aten.add.Tensor`, `aten.add` (all overloads) or `
 import os
 import sys
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode_temporarily
 from torch.utils._pytree import tree_flatten, tree_map
 
 _INDENT = "    "
+# Operators whose result has no defined values.
+_WITHOUT_VALUES = {"empty_like", "new_empty", "new_empty_strided", "resize_"}
 
 
 class ModuleInfo:
@@ -117,12 +121,12 @@ def _named(func, names):
 class LogToFile:
     """Context manager: what is printed inside goes to `filepath` as well. A process empties each file once."""
 
-    _has_cleared_files = set()
+    _has_cleared_files: set[str] = set()
 
     def __init__(self, filepath=None):
         self.filepath = filepath
-        self._file = None
-        self._stdout = None
+        self._file: Any = None
+        self._stdout: Any = None
 
     def __enter__(self):
         if self.filepath is None:
@@ -161,11 +165,11 @@ class TorchFuncMockNoDispatch:
         self.pt_impl = pt_impl
 
     def __get__(self, obj, c):
-        from functools import partial
-
         return partial(self, obj)
 
     def __call__(self, obj, *args, **kwargs):
+        if _get_current_dispatch_mode() is None:
+            return self.pt_impl(obj, *args, **kwargs)
         with _pop_mode_temporarily():
             return self.pt_impl(obj, *args, **kwargs)
 
@@ -372,7 +376,8 @@ class _Watch(TorchDispatchMode):
             return False
         return any(isinstance(value, torch.Tensor) and value.device.type == "musa" for value in values)
 
-    def _dump(self, out, args, kwargs, func):
+    def _dump(self, func, out, given):
+        args, kwargs = given
         path = save_data_for_op(
             out, args, kwargs, os.path.join(self.output_dir, "error_data"), get_op_name(func), f"_rank{self.rank}"
         )
@@ -430,18 +435,15 @@ class CompareWithCPU(_Watch):
         if not self.active:
             return func(*args, **kwargs)
         # Before the operator runs: it may change its arguments.
-        values = tree_flatten((args, kwargs))[0]
-        on_device = self._watched(func, values)
-        copies = convert_to_cpu((args, kwargs)) if on_device else None
-        before = (args, kwargs) if not (on_device and self.dump_error_data) else copies
+        watched = self._watched(func, tree_flatten((args, kwargs))[0])
+        copies = convert_to_cpu((args, kwargs)) if watched else None
         out = func(*args, **kwargs)
-        if copies is None:
-            return out
-        with self.log:
-            self._compare(func, (args, kwargs), copies, before, out)
+        if watched:
+            with self.log:
+                self._compare(func, (args, kwargs), copies, out)
         return out
 
-    def _compare(self, func, given, copies, before, out):
+    def _compare(self, func, given, copies, out):
         name = get_full_op_name(get_op_name(func))
         if torch.Tag.nondeterministic_seeded in func.tags or any(
             isinstance(value, torch.Generator) for value in tree_flatten(given)[0]
@@ -449,8 +451,8 @@ class CompareWithCPU(_Watch):
             if self.verbose:
                 print(f"{name}: not compared, it draws random numbers")
             return
-        if func.namespace == "prims" or func in (torch.ops.aten.empty_like.default, torch.ops.aten.new_empty.default):
-            return  # no defined values
+        if func._overloadpacket.__name__ in _WITHOUT_VALUES:
+            return
         saved = convert_to_cpu(copies) if self.dump_error_data else None
         try:
             expected = _on_cpu(func, *copies)
@@ -467,7 +469,7 @@ class CompareWithCPU(_Watch):
         print(f"{name}: different on MUSA and CPU (atol={self.atol}, rtol={self.rtol}), step {self.current_step}")
         recursive_print(given)
         if self.dump_error_data:
-            self._dump(convert_to_cpu(out), *saved, func)
+            self._dump(func, convert_to_cpu(out), saved)
 
 
 class NanInfTracker(_Watch):
@@ -522,5 +524,5 @@ class NanInfTracker(_Watch):
                 print(f"{get_full_op_name(get_op_name(func))}: {numbers} in the result, step {self.current_step}")
                 recursive_print((args, kwargs))
                 if saved is not None:
-                    self._dump(convert_to_cpu(out), *saved, func)
+                    self._dump(func, convert_to_cpu(out), saved)
         return out
