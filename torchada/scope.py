@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 MAINS = ("__main__", "__mp_main__")
-# Modules that ask on behalf of others: who asks is found further out on the stack.
-TRACER = tuple(
-    f"torch._dynamo.{name}"
-    for name in ("symbolic_convert", "variables.builtin", "variables.constant", "variables.misc", "variables.torch")
-)
+# Modules that ask on behalf of others; who asks is found further out on the stack. Dynamo's evaluate constants of the
+# code that is traced, the last one by calling functions (its own questions about devices are not the traced code's).
+TRACER = ("torch._dynamo.variables.builtin", "torch._dynamo.variables.constant", "torch._dynamo.variables.misc")
+CALLER = "torch._dynamo.variables.torch"
 PRINTER = ("torch._tensor", "torch._tensor_str", "torch.overrides", "contextlib")
 ASKED_ANEW = (*TRACER, "torch._tensor_str")
 
@@ -114,22 +113,19 @@ class Scope:
             self.verdicts[name] = answer
         return answer
 
-    def asked_by(self, frame: types.FrameType) -> bool:
-        """Whether the module whose code runs in *frame* is masqueraded."""
-        names = frame.f_globals
-        verdict = self.verdicts.get(names.get("__name__"))  # type: ignore[arg-type]
+    def asked_by(self, frame: types.FrameType | None) -> bool:
+        """Whether the function that is called by the code in *frame* is called by a masqueraded module."""
+        name = frame.f_globals.get("__name__") if frame is not None else None
+        if frame is None or not isinstance(name, str):
+            return False
+        if name == CALLER or name in ASKED_ANEW:
+            return self._on_behalf(name, frame)
+        verdict = self.verdicts.get(name)
         if isinstance(verdict, dict):
-            verdict = verdict.get(names.get("__file__"))
-        if verdict is not None:
-            return bool(verdict)
-        if names.get("__name__") in ASKED_ANEW:
-            return self._on_behalf(names["__name__"], frame)
-        return self.decide(names)
+            verdict = verdict.get(frame.f_globals.get("__file__"))
+        return self.decide(frame.f_globals) if verdict is None else bool(verdict)
 
     def _has_module(self, name: str) -> bool:
-        top = name.partition(".")[0]
-        if top in NEVER:
-            return False
         chosen = [module for module in self.named if not is_folder(module)]
         chosen += [module for row in self.applied.values() for module in row.modules]
         return any(name == one or name.startswith(f"{one}.") for one in chosen)
@@ -137,6 +133,8 @@ class Scope:
     def _has_file(self, name: str, file: str) -> bool:
         """Whether the file lies in a named folder, directly or in the module's own package; not code that only happens
         to be somewhere below it, such as a virtual environment."""
+        if name.partition(".")[0] in NEVER:
+            return False
         path = os.path.realpath(file)
         beside = [path[len(folder) :] for folder in self.named if is_folder(folder) and path.startswith(folder)]
         return any(rest.partition(os.sep)[0].removesuffix(".py") in name.split(".") for rest in beside)
@@ -155,7 +153,7 @@ class Scope:
         """Dynamo evaluates constants for the code it traces, and torch prints tensors for whoever prints them."""
         while frame is not None:
             names = frame.f_globals
-            if name in TRACER:
+            if name == CALLER or name in TRACER:
                 tracing = frame.f_locals.get("tx", frame.f_locals.get("self"))
                 traced = getattr(tracing, "f_globals", None)
                 if isinstance(traced, dict):
@@ -196,7 +194,13 @@ def describe() -> list[Found]:
     for row in (row for row in SCOPE.rows if find_module(row.root) is not None):
         trouble, modules = row_trouble(row), ", ".join(row.modules)
         if trouble:
-            found.append(Found(False, f"{row.root}: {trouble}", f"to masquerade it all the same: {VARIABLE}={modules}"))
+            found.append(
+                Found(
+                    False,
+                    f"{row.root}: {trouble}",
+                    f"to masquerade it all the same: {VARIABLE}={','.join(row.modules)}",
+                )
+            )
         else:
             fix = f"to turn it off: {OFF_VARIABLE}={row.root}"
             found.append(Found(True, f"{modules} ({row.package} {row.versions}): {row.why}", fix))

@@ -26,7 +26,7 @@ def device_text() -> Callable[[], None]:
 
 def yes(original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """True for a masqueraded caller (two frames out: the redirected function lies between)."""
-    return True if SCOPE.asked_by(sys._getframe(2)) else original(*args, **kwargs)
+    return True if SCOPE.asked_by(sys._getframe(1).f_back) else original(*args, **kwargs)
 
 
 def version_cuda() -> Callable[[], None]:
