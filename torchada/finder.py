@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-from . import providers
+from . import providers, simulator
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class WatchLoader(_AroundLoader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         self._self_step_aside(module)
+        if module.__name__ == "torch" and simulator.is_installed():
+            simulator.prepare()  # may fail or be interrupted: torch itself cannot be executed a second time
         with self._self_engine.importing(module.__name__):
             self.__wrapped__.exec_module(module)
         self._self_engine.module_done(module.__name__)

@@ -25,6 +25,7 @@ from .ledger import ABSENT, ACTIVE, FAILED, GATED, PENDING, SHADOWED, UNDONE, Le
 from .platform import Platform, detect_platform, simulated, torch_cuda_version
 from .rules import Table
 from .scope import describe
+from .simulator.toolchain import SimulatorBuildError
 
 OK, NOTE, BAD = "ok", "note", "bad"
 OUTCOMES = (ACTIVE, PENDING, GATED, ABSENT, FAILED, SHADOWED, UNDONE, "off")
@@ -74,11 +75,11 @@ def counts(found: list[Row]) -> dict[str, int]:
 
 
 def load() -> str | None:
-    """Bring this process into the state a program would see; the error text when torch cannot be imported."""
+    """Bring this process into the state a program would see; the error text when torch cannot be imported for it."""
     api.activate()
     try:
         import torch  # noqa: F401
-    except ImportError as error:
+    except (ImportError, SimulatorBuildError) as error:
         return str(error)
     return None
 
@@ -112,7 +113,8 @@ def diagnose() -> list[Check]:
     found = versions()
     checks.append(Check("python", OK, f"{found['python']} at {sys.executable}"))
     if trouble is not None or found["torch"] is None:
-        checks.append(Check("torch", BAD, trouble or "not installed", "install torch (torchada never does)"))
+        hint = "mend what the text names" if found["torch"] else "install torch (torchada never does)"
+        checks.append(Check("torch", BAD, trouble or "not installed", hint))
     else:
         build = f"CUDA {torch_cuda_version()} build" if torch_cuda_version() else "no CUDA in this build"
         checks.append(Check("torch", OK, f"{found['torch']} ({build})"))

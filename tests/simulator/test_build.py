@@ -4,7 +4,9 @@ The builds here run a stand-in for the compiler, so that they take no time; the 
 other test of the simulated device.
 """
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -12,12 +14,15 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from torchada.simulator import build
 
+RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = build.LIBRARIES["_MUSAC"].sources
 
@@ -215,6 +220,169 @@ def test_killed_build_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
     library = build.ensure()
     assert sorted(path.name for path in library.parent.iterdir()) == ["_MUSAC.so", "lock"]
+
+
+def test_builds_killed_at_any_moment_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """A second process waits meanwhile, as the workers of a test run do; whoever is killed, no third one suffers."""
+    seconds = random.Random(5)
+    compiler = fake_compiler(tmp_path, "time.sleep(0.03)")
+    for _ in range(6):
+        children = [start_child(cache, compiler) for _ in range(2)]
+        begun = len(calls(tmp_path))
+        deadline = time.monotonic() + 60
+        while len(calls(tmp_path)) == begun and children[0].poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(seconds.uniform(0, 0.3))
+        children[0].kill()
+        out, err = children[1].communicate(timeout=60)
+        assert children[1].returncode == 0, err
+        library = Path(out.strip())
+        assert library.read_text() == "made"
+        assert sorted(path.name for path in library.parent.iterdir()) == ["_MUSAC.so", "lock"]
+        children[0].communicate(timeout=60)
+        library.unlink()
+
+
+INTERRUPTED = """
+import os, sys
+import torchada
+real = os.environ.get("TORCHADA_SIM_CACHE")
+for error, compiler in ((KeyboardInterrupt, sys.argv[2]), (RuntimeError, "no-such-compiler")):
+    os.environ.update(TORCHADA_SIM_CACHE=sys.argv[1], CXX=compiler)
+    try:
+        import torch
+    except error as caught:
+        print(type(caught).__name__, "torch" in sys.modules, "torch._C" in sys.modules)
+os.environ.pop("TORCHADA_SIM_CACHE")
+if real is not None:
+    os.environ["TORCHADA_SIM_CACHE"] = real
+import torch
+print(torchada.is_active(), torch.ones(1).cuda().item())
+"""
+
+
+def test_torch_can_be_imported_after_an_interrupted_build(tmp_path: Path, run_python: RunPython) -> None:
+    body = f"""
+                with open({str(tmp_path / "pids")!r}, "a") as pids:
+                    pids.write(f"{{os.getpid()}} ")
+                os.kill(os.getppid(), 2)
+                time.sleep(100)"""
+    done = run_python(INTERRUPTED, str(tmp_path / "other"), str(fake_compiler(tmp_path, body)))
+    assert done.stdout.splitlines() == [
+        "KeyboardInterrupt False False",
+        "SimulatorBuildError False False",
+        "True 1.0",
+    ]
+    assert "interrupted" in done.stderr
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not Path("/proc", pid).exists()
+    (left,) = (tmp_path / "other").iterdir()
+    assert [path.name for path in left.iterdir()] == ["lock"]
+
+
+def test_progress_on_a_terminal(tmp_path: Path, cache: Path) -> None:
+    ours, theirs = os.openpty()
+    compiler = fake_compiler(tmp_path, "time.sleep(0.05)")
+    env = dict(os.environ, TORCHADA="0", TORCHADA_SIM_CACHE=str(cache), CXX=str(compiler), MAX_JOBS="1")
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(ROOT)], env=env, stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    text = b""
+    with contextlib.suppress(OSError):  # how a terminal says that the other side is gone
+        while chunk := os.read(ours, 4096):
+            text += chunk
+    os.close(ours)
+    assert child.wait(60) == 0
+    lines = text.decode().split("\r\033[K")
+    assert lines[0] == ""
+    assert re.fullmatch(rf".*: 0 of {len(SOURCES) + 1} steps, 0 s", lines[1])
+    assert f": {len(SOURCES)} of {len(SOURCES) + 1} steps, " in lines[-2]
+    assert re.fullmatch(r".*: done in \d+ s\r\n", lines[-1])
+
+
+def test_the_cache_can_be_moved_and_only_read(tmp_path: Path, run_python: RunPython) -> None:
+    """The library that this run uses, copied to another directory, as CI does."""
+    library = build.ensure()
+    copy = tmp_path / "elsewhere" / library.parent.name / library.name
+    copy.parent.mkdir(parents=True)
+    shutil.copy(library, copy)
+    for path in (copy, copy.parent, copy.parent.parent):
+        path.chmod(0o555)
+    code = """
+    import os, torchada, torch
+    assert torch.ones(2, device="cuda").sum().item() == 2
+    print([line.split()[-1] for line in open("/proc/self/maps") if "_MUSAC.so" in line][0])
+    """
+    env = {"TORCHADA_SIM_CACHE": str(tmp_path / "elsewhere"), "CXX": "no-such-compiler"}
+    done = run_python(code, env=env)
+    assert done.stdout.strip() == str(copy)
+    assert done.stderr == ""
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+    assert str(ROOT).encode() not in library.read_bytes()
+
+
+def test_libraries_that_nothing_uses_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    names = {
+        "torch-2.9.1-cpython-311-0123456789abcdef": ["_MUSAC.so", "_DIST.so", "lock"],  # unused for long
+        "torch-2.9.1-cpython-311-0123456789abcde0": ["_MUSAC.so", "lock"],  # used
+        "torch-2.9.1-cpython-311-0123456789abcde1": ["lock", "notes.txt"],  # not only ours
+        "torch-2.9.1": ["README"],  # not ours
+    }
+    for name, files in names.items():
+        (cache / name).mkdir(parents=True)
+        for file in files:
+            (cache / name / file).write_text("")
+        if not name.endswith("cde0"):
+            os.utime(cache / name, (0, time.time() - build.KEEP_SECONDS - 100))
+    library = build.ensure()
+    kept = {path.name: sorted(file.name for file in path.iterdir()) for path in cache.iterdir()}
+    assert kept == {
+        "torch-2.9.1-cpython-311-0123456789abcde0": ["_MUSAC.so", "lock"],
+        "torch-2.9.1-cpython-311-0123456789abcde1": ["notes.txt"],
+        "torch-2.9.1": ["README"],
+        library.parent.name: ["_MUSAC.so", "lock"],
+    }
+
+
+def test_flags_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    plain = build.library_path()
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    monkeypatch.setenv("TORCHADA_SIM_CXXFLAGS", "-fsanitize=address '-DNAME=a b'")
+    assert build.ensure() != plain
+    assert len(calls(tmp_path)) == len(SOURCES) + 1
+    assert all("-fsanitize=address -DNAME=a b" in call for call in calls(tmp_path))
+    monkeypatch.setenv("TORCHADA_SIM_CXXFLAGS", "'-DNAME")
+    with pytest.raises(build.SimulatorBuildError, match=r"TORCHADA_SIM_CXXFLAGS.*No closing quotation"):
+        build.ensure()
+
+
+@pytest.mark.parametrize(
+    ("version", "complaint"),
+    [
+        ("__version__ = '2.6.1+cpu'", "needs torch 2.7 or later; 2.6.1"),
+        ("version = '2.7.1'", "finds no version of torch"),
+        (None, "cannot tell the version of torch"),
+    ],
+)
+def test_a_torch_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, complaint: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__file__=str(tmp_path / "__init__.py")))  # type: ignore[arg-type]
+    if version is not None:
+        (tmp_path / "version.py").write_text(version)
+    with pytest.raises(build.SimulatorBuildError, match=complaint):
+        build.ensure()
+
+
+def test_what_is_read_from_files_is_what_torch_says() -> None:
+    import torch
+
+    found = build.toolchain.find_torch()
+    assert found.version == torch.__version__
+    assert found.cxx11_abi == torch.compiled_with_cxx11_abi()
 
 
 def test_nothing_is_built_or_loaded_by_imports(tmp_path: Path) -> None:

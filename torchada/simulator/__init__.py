@@ -17,7 +17,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["counters", "info", "install", "is_installed", "reset_counters", "uninstall"]
+__all__ = ["counters", "info", "install", "is_installed", "prepare", "reset_counters", "uninstall"]
 
 _NAME = "torch_musa"
 _PACKAGE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
@@ -82,6 +82,16 @@ def uninstall() -> None:
 def is_installed() -> bool:
     """True when `import torch_musa` finds (or has found) the simulated package."""
     return _Finder in sys.meta_path or _simulated_module() is not None
+
+
+def prepare() -> None:
+    """Build the backend unless that has been done. Imports nothing of torch.
+
+    Raises build.SimulatorBuildError, whose text says what to install or to change.
+    """
+    from . import build
+
+    build.ensure()
 
 
 def _backend() -> ModuleType | None:

@@ -9,14 +9,14 @@ library's sources builds that library anew and no other; a change in a header, a
 Cache. A library lies in a directory named by its key below `cache_dir()`, and refers to no path of the machine that
 built it: the whole cache directory may be copied to other machines with the same torch and Python, and may be
 read-only there. A build works in a directory of its own and renames the finished library into place, so a killed
-build leaves nothing that a later one could trip over; the lock goes with the process that held it.
+build leaves nothing that a later one could trip over; the lock goes with the process that held it. After a build,
+libraries with other keys that nothing has used for 30 days are removed.
 
 Nothing here imports torch, except `load()`.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
@@ -35,12 +35,13 @@ from pathlib import Path
 from types import ModuleType
 
 from . import toolchain
-from .toolchain import SimulatorBuildError
+from .toolchain import SimulatorBuildError, Step
 
 __all__ = ["LIBRARIES", "Library", "SimulatorBuildError", "cache_dir", "ensure", "is_built", "library_path", "load"]
 
 PACKAGE = "torch_musa"
 MAIN = "_MUSAC"
+KEEP_SECONDS = 30 * 24 * 3600
 SOURCE_DIR = Path(__file__).resolve().parent / "csrc"
 _loading = threading.RLock()
 SOURCES = (
@@ -129,6 +130,7 @@ def ensure(name: str = MAIN) -> Path:
         with _locked(path.parent / "lock"):
             if not path.is_file():
                 _build(LIBRARIES[name], path, against)
+                _remove_unused(path.parent)
     except OSError as error:
         raise SimulatorBuildError(
             f"The simulated MUSA device could not be built: {error}. It is compiled once into {path.parent}; "
@@ -150,6 +152,8 @@ def load(name: str = MAIN) -> ModuleType:
         if loaded is not None:
             return loaded
         path = str(ensure(name))
+        with contextlib.suppress(OSError):  # a cache that is only read
+            os.utime(os.path.dirname(path))  # used today
         import torch  # noqa: F401  (the library needs torch's libraries in the process)
 
         if name != MAIN:
@@ -161,6 +165,17 @@ def load(name: str = MAIN) -> ModuleType:
         loader.exec_module(module)
         sys.modules[full] = module
         return module
+
+
+def _remove_unused(current: Path) -> None:
+    """Remove what earlier versions have built, if nothing has loaded it for long. Touches no file of anybody else."""
+    limit = time.time() - KEEP_SECONDS
+    for directory in current.parent.glob("torch-*-" + "[0-9a-f]" * 16):
+        if directory != current and directory.stat().st_mtime < limit:
+            for file in [directory / "lock", *directory.glob("_*.so")]:
+                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else is in it
+                directory.rmdir()
 
 
 @contextlib.contextmanager
@@ -178,37 +193,53 @@ def _jobs() -> int:
     return min(2, os.cpu_count() or 1)  # a job takes up to 1 GB of memory
 
 
+class _Progress:
+    """Tells how a build goes, in one line on stderr: kept up to date on a terminal, begun and ended elsewhere."""
+
+    def __init__(self, library: Library) -> None:
+        self.total = len(library.sources) + 1
+        self.note = f"torchada: building {library.what} (once, about {library.seconds} s)"
+        self.start = time.monotonic()
+        self.terminal = sys.stderr.isatty()
+        if not self.terminal:
+            self._write(f"{self.note} ...")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def __call__(self, done: int) -> None:
+        if self.terminal:
+            self._write(f"\r\033[K{self.note}: {done} of {self.total} steps, {time.monotonic() - self.start:.0f} s")
+
+    def end(self, how: str) -> None:
+        self._write(f"\r\033[K{self.note}: {how}\n" if self.terminal else f" {how}\n")
+
+
 def _build(library: Library, path: Path, against: tuple[str, ...]) -> None:
     for left in path.parent.glob("build-*"):  # of builds that were killed; we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     torch = toolchain.find_torch()
     compiler = toolchain.compiler()
     flags = [*toolchain.compile_flags(torch), *library.flags, *toolchain.include_flags(torch)]
-    start = time.monotonic()
-    note = f"torchada: building {library.what} (once, about {library.seconds} s) ..."
-    print(note, end="", file=sys.stderr, flush=True)
+    progress = _Progress(library)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as work:
-            with concurrent.futures.ThreadPoolExecutor(_jobs()) as pool:
-                jobs = []
-                for name in library.sources:
-                    target = str(Path(work, name).with_suffix(".o"))
-                    command = [*compiler, *flags, "-c", str(SOURCE_DIR / name), "-o", target]
-                    jobs.append(pool.submit(toolchain.run, command, f"compiling {name}"))
-                try:
-                    for job in concurrent.futures.as_completed(jobs):
-                        job.result()
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
-            objects = [str(Path(work, name).with_suffix(".o")) for name in library.sources]
+            steps, objects = [], []
+            for name in library.sources:
+                objects.append(str(Path(work, name).with_suffix(".o")))
+                # A name without a path: error texts of the device hold it, and must not tell of this machine.
+                command = [*compiler, *flags, "-c", name, "-o", objects[-1]]
+                steps.append(Step(command, f"compiling {name}", SOURCE_DIR))
+            toolchain.run(steps, _jobs(), progress)
             finished = Path(work, path.name)
             # The name is what other libraries refer to: a path would not survive a move of the cache.
             link = [*compiler, "-shared", f"-Wl,-soname,{path.name}", *objects, "-o", str(finished)]
             link += [*against, f"-L{torch.root / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
-            toolchain.run([*link, *library.link, *toolchain.extra_flags()], "linking")
+            link += [*library.link, *toolchain.extra_flags()]
+            toolchain.run([Step(link, "linking")], 1, lambda done: progress(done + len(steps)))
             os.replace(finished, path)
-    except BaseException:
-        print(" failed", file=sys.stderr, flush=True)
+    except BaseException as error:
+        progress.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         raise
-    print(f" done in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    progress.end(f"done in {time.monotonic() - progress.start:.0f} s")

@@ -5,20 +5,26 @@ Nothing here imports torch, so that a build can run before torch's own code does
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 __all__ = [
     "SimulatorBuildError",
+    "Step",
     "Torch",
     "compile_flags",
     "compiler",
@@ -54,10 +60,19 @@ class Torch:
             return True  # `include_flags` tells of a torch without its parts
 
 
+@dataclass(frozen=True)
+class Step:
+    """One command of a build, and what it does, for an error."""
+
+    command: list[str]
+    what: str
+    directory: Path | None = None  # where it runs
+
+
 def find_torch() -> Torch:
     """Find the installed torch without importing it.
 
-    Raises SimulatorBuildError when there is none, or one whose version cannot be read.
+    Raises SimulatorBuildError when there is none, or one that is too old or whose version cannot be read.
     """
     loaded = sys.modules.get("torch")
     file = getattr(loaded, "__file__", None)
@@ -74,7 +89,10 @@ def find_torch() -> Torch:
     version = re.search(rb"""^__version__\s*(?::[^=\n]+)?=\s*['"]([^'"]+)""", identity, re.MULTILINE)
     if version is None:
         raise SimulatorBuildError(f"The simulated MUSA device finds no version of torch in {root / 'version.py'}.")
-    return Torch(root, version[1].decode(), identity)
+    torch = Torch(root, version[1].decode(), identity)
+    if not torch.at_least(2, 7):
+        raise SimulatorBuildError(f"The simulated MUSA device needs torch 2.7 or later; {torch.version} is installed.")
+    return torch
 
 
 def extra_flags() -> list[str]:
@@ -94,6 +112,7 @@ def compile_flags(torch: Torch) -> list[str]:
         f"-std={standard}",
         "-O1",  # twice as quick to build as -O2; the time goes into PyTorch's kernels anyway
         "-fPIC",
+        "-pipe",  # a killed build leaves no temporary files
         "-w",
         "-DNDEBUG",
         "-DAT_PER_OPERATOR_HEADERS",
@@ -135,13 +154,50 @@ def compiler() -> list[str]:
     )
 
 
-def run(command: list[str], what: str) -> None:
-    """Run one step of a build. Raises SimulatorBuildError with the compiler's own errors."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        errors = [line for line in result.stderr.splitlines() if "error" in line.lower()][:8]
-        detail = "\n".join(errors or result.stderr.splitlines()[-8:])
+def run(steps: Sequence[Step], jobs: int, progress: Callable[[int], None]) -> None:
+    """Run commands, *jobs* at a time, and call *progress* with the number of finished ones, at least once a second.
+
+    Raises SimulatorBuildError with the compiler's own errors. However this ends, no command is left running, unless
+    this process is killed by a signal that it cannot handle.
+    """
+    waiting = list(reversed(steps))
+    running: list[tuple[Step, subprocess.Popen[bytes], IO[bytes]]] = []
+    done = 0
+    with contextlib.ExitStack() as files:
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    step, output = waiting.pop(), files.enter_context(tempfile.TemporaryFile())
+                    # A process group of its own: a compiler has children, and Ctrl-C is ours to pass on.
+                    process = subprocess.Popen(
+                        step.command,
+                        cwd=step.directory,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        start_new_session=True,
+                    )
+                    running.append((step, process, output))
+                progress(done)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running[0][1].wait(0.2 if len(running) > 1 else 1)
+                for entry in [entry for entry in running if entry[1].poll() is not None]:
+                    running.remove(entry)
+                    _check(*entry)
+                    done += 1
+        finally:
+            for _, process, _ in running:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+
+
+def _check(step: Step, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+    if process.returncode != 0:
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+        detail = "\n".join([line for line in lines if "error" in line.lower()][:8] or lines[-8:])
         raise SimulatorBuildError(
-            f"The simulated MUSA device could not be built: {what} failed (exit status {result.returncode}).\n"
-            f"command: {shlex.join(command)}\n{detail}"
+            f"The simulated MUSA device could not be built: {step.what} failed (exit status {process.returncode}).\n"
+            f"command: {shlex.join(step.command)}\n{detail}"
         )

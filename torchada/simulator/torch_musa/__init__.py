@@ -13,6 +13,10 @@ import sys
 import warnings
 from typing import Set, Type  # noqa: UP035  (torch_musa has these names)
 
+from torchada import simulator as _simulator
+
+_simulator.prepare()  # before torch: it cannot be imported a second time when a build fails or is interrupted
+
 import torch
 from packaging.version import Version
 
