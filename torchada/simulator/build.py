@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import toolchain
-from .toolchain import SimulatorBuildError, Step
+from .toolchain import Progress, SimulatorBuildError, Step
 
 __all__ = ["LIBRARIES", "Library", "SimulatorBuildError", "cache_dir", "ensure", "is_built", "library_path", "load"]
 
@@ -193,36 +193,13 @@ def _jobs() -> int:
     return min(2, os.cpu_count() or 1)  # a job takes up to 1 GB of memory
 
 
-class _Progress:
-    """Tells how a build goes, in one line on stderr: kept up to date on a terminal, begun and ended elsewhere."""
-
-    def __init__(self, library: Library) -> None:
-        self.total = len(library.sources) + 1
-        self.note = f"torchada: building {library.what} (once, about {library.seconds} s)"
-        self.start = time.monotonic()
-        self.terminal = sys.stderr.isatty()
-        if not self.terminal:
-            self._write(f"{self.note} ...")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-    def __call__(self, done: int) -> None:
-        if self.terminal:
-            self._write(f"\r\033[K{self.note}: {done} of {self.total} steps, {time.monotonic() - self.start:.0f} s")
-
-    def end(self, how: str) -> None:
-        self._write(f"\r\033[K{self.note}: {how}\n" if self.terminal else f" {how}\n")
-
-
 def _build(library: Library, path: Path, against: tuple[str, ...]) -> None:
     for left in path.parent.glob("build-*"):  # of builds that were killed; we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     torch = toolchain.find_torch()
     compiler = toolchain.compiler()
     flags = [*toolchain.compile_flags(torch), *library.flags, *toolchain.include_flags(torch)]
-    progress = _Progress(library)
+    progress = Progress(library.what, library.seconds, len(library.sources) + 1)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as work:
             steps, objects = [], []

@@ -17,12 +17,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 __all__ = [
+    "Progress",
     "SimulatorBuildError",
     "Step",
     "Torch",
@@ -152,6 +154,29 @@ def compiler() -> list[str]:
         f"The simulated MUSA device has to be compiled once by a C++ compiler, and {missing}. Install one, for "
         "example with 'apt-get install g++' or 'conda install gxx', and name it in CXX if it has an unusual name."
     )
+
+
+class Progress:
+    """Tells how a build goes, in one line on stderr: kept up to date on a terminal, begun and ended elsewhere."""
+
+    def __init__(self, what: str, seconds: int, total: int) -> None:
+        self.total = total
+        self.note = f"torchada: building {what} (once, about {seconds} s)"
+        self.start = time.monotonic()
+        self.terminal = sys.stderr.isatty()
+        if not self.terminal:
+            self._write(f"{self.note} ...")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def __call__(self, done: int) -> None:
+        if self.terminal:
+            self._write(f"\r\033[K{self.note}: {done} of {self.total} steps, {time.monotonic() - self.start:.0f} s")
+
+    def end(self, how: str) -> None:
+        self._write(f"\r\033[K{self.note}: {how}\n" if self.terminal else f" {how}\n")
 
 
 def run(steps: Sequence[Step], jobs: int, progress: Callable[[int], None]) -> None:
