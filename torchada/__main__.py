@@ -35,6 +35,7 @@ commands (a program with such a name: python -m torchada ./doctor):
   enable          switch this environment on: every python started in it is active
   disable         switch it off again
   status          how torchada is switched on here
+  simulate        run a program on the simulated device, or tell about it (--info)
 Each takes --json and --help where it makes sense.
 """
 
@@ -46,6 +47,7 @@ COMMANDS = {
     "enable": "torchada.enable",
     "disable": "torchada.enable",
     "status": "torchada.enable",
+    "simulate": "torchada.simulator.command",
 }
 
 

@@ -120,37 +120,61 @@ def reset_counters() -> None:
 
 
 def info() -> dict[str, Any]:
-    """State of the simulator: loads and builds nothing.
+    """State of the simulator: imports and builds nothing.
 
-    Keys: `installed`, `imported`, `devices` (from TORCHADA_SIM_DEVICES until the backend is loaded, then
-    what it answers), `memory_bytes` and `name` (of device 0; None until it is initialised), `torch` (version,
-    None when not imported), `torch_musa` (simulated version, None when not imported), `built` (whether the backend
-    is compiled; None while torch is not imported, because that depends on torch's version).
+    - `installed`, `imported`: whether `import torch_musa` finds the simulated package, and has done so.
+    - `torch`, `torch_musa`: versions of what is imported; None when it is not.
+    - `devices`: how many; from TORCHADA_SIM_DEVICES until the backend is loaded (None for a wrong value).
+    - `device`: name, capability, architecture, memory_bytes and multiprocessors of device 0; None until it is
+      initialised. `name` and `memory_bytes` of it stand by themselves as well.
+    - `profile`: the version of torch_musa that is chosen: key, version, musa, torch. `defects`: names of those shown.
+    - `built`: whether the backend is compiled for the installed torch; None without torch. `library`, `cache`: where.
+    - `knobs`: every environment variable of the simulator with its value or None.
+
+    Raises ValueError for a wrong TORCHADA_SIM_TORCH_MUSA or TORCHADA_SIM_DEFECTS.
     """
+    from . import build, knobs, profiles
+
     torch = sys.modules.get("torch")
     module = _simulated_module()
     backend = _backend()
+    profile = profiles.chosen()
     result: dict[str, Any] = {
         "installed": is_installed(),
         "imported": module is not None,
-        "devices": None,
-        "memory_bytes": None,
-        "name": None,
         "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
         "torch_musa": getattr(module, "__version__", None),
+        "devices": None,
+        "device": None,
+        "name": None,
+        "memory_bytes": None,
+        "profile": {"key": profile.key, "version": profile.version, "musa": profile.musa, "torch": profile.torch},
+        "defects": sorted(profiles.active_defects()),
         "built": None,
+        "library": None,
+        "cache": str(build.cache_dir()),
+        "knobs": knobs.values(),
     }
-    if torch is not None:
-        from . import build
-
-        result["built"] = backend is not None or build.is_built()
-    if backend is not None:
-        result["devices"] = int(backend._musa_getDeviceCount())
-        describe = vars(module).get("_get_device_properties")  # bound when the backend initialises
-        if describe is not None:
-            properties = describe(0)
-            result.update(name=properties.name, memory_bytes=properties.total_memory)
+    try:
+        library = build.library_path()
+    except build.SimulatorBuildError:
+        pass  # no torch: nothing to build for
     else:
-        text = os.environ.get("TORCHADA_SIM_DEVICES", "")
-        result["devices"] = int(text) if text.isdigit() else None
+        result.update(library=str(library), built=backend is not None or library.is_file())
+    if backend is None:
+        text = os.environ.get("TORCHADA_SIM_DEVICES", "").strip() or "2"
+        result["devices"] = int(text) if text.isascii() and text.isdigit() and int(text) <= 16 else None
+        return result
+    result["devices"] = int(backend._musa_getDeviceCount())
+    describe = vars(module).get("_get_device_properties")  # bound when the backend initialises
+    if describe is not None:
+        found = describe(0)
+        result.update(name=found.name, memory_bytes=found.total_memory)
+        result["device"] = {
+            "name": found.name,
+            "capability": [found.major, found.minor],
+            "architecture": f"mp_{found.major}{found.minor}",
+            "memory_bytes": found.total_memory,
+            "multiprocessors": found.multi_processor_count,
+        }
     return result
