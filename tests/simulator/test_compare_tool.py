@@ -41,7 +41,7 @@ def check(process):
 
 def test_the_wrong_operator_is_found(check):
     check(
-"""
+        """
 open_module_tracker(net)
 text = told(CompareWithCPU(verbose=False), forward)
 assert text.count("different on MUSA and CPU") == 1, text
