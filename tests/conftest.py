@@ -1,5 +1,6 @@
 """The whole test process runs as a user's would: simulated devices, torchada before torch."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -22,6 +23,61 @@ assert torchada.is_active(), torchada.status()
 assert torch.device("cuda").type == "musa"
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+ONE_GROUP = ("programs",)  # areas whose files share something dear that one process makes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means: each worker is a process with torch and a device in it, about 1 GB."""
+    return min(8, len(os.sched_getaffinity(0)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: the tests of a file stay together and in order, as do those of some areas."""
+    for item in items:
+        place = item.path.relative_to(ROOT / "tests").parts
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(place[0] if place[0] in ONE_GROUP else "/".join(place)))
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``made_once(name, make)``: a folder that one worker fills by ``make(folder)`` and all workers use."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with open(shared / f"{name}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def built(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A folder with the sdist of this checkout and the wheel that was built from that sdist."""
+
+    def make(folder: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHADA", "PYTHON"))}
+        build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+        done = subprocess.run(build, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once("dist", make)
+
+
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
+    return path
 
 
 @pytest.fixture

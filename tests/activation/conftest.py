@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.activation.support import ROOT, Environment, clean_environment, installed
+from tests.activation.support import Environment, installed
 
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist of this checkout and the wheel that was built from that sdist."""
-    target = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)]
-    done = subprocess.run(build, env=clean_environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
-
-
-@pytest.fixture(scope="session")
-def wheel(built: Path) -> Path:
-    (path,) = built.glob("*.whl")
-    return path
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture
@@ -34,15 +19,18 @@ def fresh(tmp_path: Path, wheel: Path) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def active(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
+def active(made_once: MadeOnce, wheel: Path) -> Environment:
     """A shared environment with the wheel as it installs, start files included. Do not change it."""
-    return installed(tmp_path_factory.mktemp("active") / "environment", wheel)
+    return Environment(made_once("active", lambda folder: installed(folder, wheel)), make=False)
 
 
 @pytest.fixture(scope="session")
-def dormant(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
+def dormant(made_once: MadeOnce, wheel: Path) -> Environment:
     """A shared environment with the wheel, but without its start files. Do not change it."""
-    environment = installed(tmp_path_factory.mktemp("dormant") / "environment", wheel)
-    for name in ("torchada.pth", "torchada.start"):
-        (environment.site / name).unlink()
-    return environment
+
+    def make(folder: Path) -> None:
+        environment = installed(folder, wheel)
+        for name in ("torchada.pth", "torchada.start"):
+            (environment.site / name).unlink()
+
+    return Environment(made_once("dormant", make), make=False)

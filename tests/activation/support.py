@@ -28,13 +28,15 @@ class Result(subprocess.CompletedProcess):
 class Environment:
     """A virtual environment; third-party packages come from the one the tests run in."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, make: bool = True) -> None:
         self.path = path
-        make = [sys.executable, "-m", "venv", "--without-pip", str(path)]
-        subprocess.run(make, check=True, env=clean_environment())
         self.python = str(path / "bin" / "python")
         tag = f"python{sys.version_info.major}.{sys.version_info.minor}"
         self.site = path / "lib" / tag / "site-packages"
+        if not make:  # it is there
+            return
+        command = [sys.executable, "-m", "venv", "--without-pip", str(path)]
+        subprocess.run(command, check=True, env=clean_environment())
         # As a path only: start files that lie there are not read, so an installed torchada does not leak in.
         (self.site / "aa_outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
 

@@ -29,7 +29,8 @@ class Ways:
     def __init__(self, folder: Path, environment_python: str) -> None:
         self.folder = folder
         self.environment_python = environment_python
-        self.pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        self.pool = ThreadPoolExecutor(min(2, max(1, (os.cpu_count() or 1) // workers)))
 
     def runner(self, program: Path) -> tuple[list[str], dict[str, str]]:
         """``python -m torchada --simulate --summary program``."""

@@ -401,7 +401,8 @@ assert "torch_musa" not in sys.modules
 
 
 OPTIONAL = """
-#include "python.h"
+#include <Python.h>
+namespace sim { int device_count(); }  // sim.h says so too, and takes long to compile
 static PyObject* devices(PyObject*, PyObject*) { return PyLong_FromLong(sim::device_count()); }
 static PyMethodDef functions[] = {{"devices", devices, METH_NOARGS, nullptr}, {}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_EXTRA", nullptr, -1, functions};
