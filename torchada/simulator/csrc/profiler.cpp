@@ -7,7 +7,7 @@
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
-#if __has_include(<kineto/libkineto.h>)
+#if __has_include(<kineto/libkineto.h>) && __has_include(<fmt/format.h>) // torch 2.7 ships kineto's headers without fmt
 #include <kineto/GenericTraceActivity.h>
 #include <kineto/IActivityProfiler.h>
 #include <kineto/libkineto.h>
