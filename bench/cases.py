@@ -6,10 +6,15 @@ Each case is one statement per mode, so that the two sides differ in nothing but
 
 from __future__ import annotations
 
+import atexit
+import compileall
+import importlib
 import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyperf
 
@@ -24,6 +29,7 @@ class Case:
     budget: float
     absolute: bool = False
     source: str = "design, section 8"
+    asks: str = ""  # the module the statements belong to; "masked" is masqueraded in mode active
 
 
 CASES = (
@@ -40,11 +46,36 @@ CASES = (
     Case("x.is_cuda", "x.is_cuda", "x.is_cuda", 50e-9, absolute=True),
     Case('torch.device("cuda:0")', 'torch.device("musa:0")', 'torch.device("cuda:0")', 1.0),
     Case("operator without a device: c + c", "c + c", "c + c", 1.03),
+    Case("device.type", "d.type", "d.type", 1.03),
+    Case("device.type while others are masqueraded", "d.type", "d.type", 100e-9, True, asks="plain"),
+    Case("device.type in a masqueraded module", "d.type", "d.type", 100e-9, True, asks="masked"),
+    Case("str(device) in a masqueraded module", "str(d)", "str(d)", 200e-9, True, asks="masked"),
+    Case("is_available() in a masqueraded module", *2 * ("torch.cuda.is_available()",), 2e-6, True, asks="masked"),
+    Case("import of 1000 masqueraded modules", "load()", "load()", 1.0, True, asks="masked"),
     Case("unrelated import (a miss in the finder)", "find()", "find()", 1e-6, absolute=True),
 )
 
 
-def prepare(mode: str) -> dict[str, object]:
+MODULE = "import torch\nKIND = torch.device('cpu').type\ndef on_gpu(x):\n    return x.device.type == 'cuda'\n"
+
+
+def write_modules(folder: Path) -> None:
+    """A package ``masked`` of a thousand modules, compiled as an installed one is."""
+    (folder / "masked").mkdir()
+    for name in ("__init__", *(f"m{number}" for number in range(1000))):
+        (folder / "masked" / f"{name}.py").write_text(MODULE)
+    compileall.compile_dir(folder, quiet=2)
+    sys.path.insert(0, str(folder))
+
+
+def load() -> None:
+    for name in [name for name in sys.modules if name.startswith("masked")]:
+        del sys.modules[name]
+    for number in range(1000):
+        importlib.import_module(f"masked.m{number}")
+
+
+def prepare(mode: str, case: Case) -> dict[str, object]:
     """The namespace the statements run in."""
     import torchada
 
@@ -63,8 +94,18 @@ def prepare(mode: str) -> dict[str, object]:
         for finder in finders:
             finder.find_spec("unrelated", None, None)
 
+    names: dict[str, object] = {"__name__": case.asks or "bench.cases", "__file__": "case.py"}
+    if case.asks and mode == "active":
+        torchada.masquerade("masked")
+        probe = eval("torch.device('cuda').type", names | {"torch": torch})
+        if probe != ("cuda" if case.asks == "masked" else "musa"):
+            raise SystemExit(f"{case.asks} sees a device of type {probe}")
+    if "load" in case.active:
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        write_modules(Path(folder.name))
     x = torch.ones(2, device="musa")
-    return {"torch": torch, "x": x, "c": torch.ones(2), "find": find}
+    return names | {"torch": torch, "x": x, "c": torch.ones(2), "d": x.device, "find": find, "load": load}
 
 
 def main() -> None:
@@ -83,7 +124,7 @@ def main() -> None:
 
     def timed(loops: int) -> float:
         if not scope:
-            scope.update(prepare(options.mode))
+            scope.update(prepare(options.mode, case))
         scope["loop"] = range(loops)
         begin = time.perf_counter()
         exec(code, scope)

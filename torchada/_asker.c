@@ -5,7 +5,7 @@
  * that Python code keeps (torchada/scope.py), says of a name
  *
  *   True, False   yes, no
- *   a dict        look up the `__file__` in the globals (`__main__` is another file in every process)
+ *   a dict        look up the `__file__` in the globals, or None without one (debuggers and runpy change `__main__`)
  *   otherwise, or missing:  decide(globals), asked anew each time
  *
  * State is per process and guarded by the GIL, as in _detour.c. */
@@ -38,7 +38,9 @@ static int asked(void)
     verdict = PyDict_GetItemWithError(config.verdicts, name);
     if (verdict != NULL && PyDict_CheckExact(verdict)) {
         PyObject *file = PyDict_GetItemWithError(globals, file_key);
-        verdict = file != NULL && PyUnicode_CheckExact(file) ? PyDict_GetItemWithError(verdict, file) : NULL;
+        verdict = file == NULL             ? PyDict_GetItemWithError(verdict, Py_None)
+                  : PyUnicode_CheckExact(file) ? PyDict_GetItemWithError(verdict, file)
+                                               : NULL;
     }
     if (verdict == Py_True || verdict == Py_False) {
         return verdict == Py_True;

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 def configure(
-    verdicts: dict[str, bool | dict[str, bool] | None],
+    verdicts: dict[str, bool | dict[str | None, bool] | None],
     decide: Callable[[dict[str, Any]], bool],
     backend: str,
     word: str,
     /,
 ) -> None:
-    """Say who is masqueraded. *verdicts* is kept, not copied: module name -> yes, no, or a dict by ``__file__``; where
+    """Say who is masqueraded. *verdicts* is kept, not copied: module name -> yes, no, or a dict by ``__file__`` (None without one); where
     it has no answer ``decide(globals)`` is asked, each time. *backend* is the device type to hide, *word* what is said
     instead. TypeError: an argument of the wrong type."""
 

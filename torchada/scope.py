@@ -103,13 +103,14 @@ class Scope:
         file = names.get("__file__")
         if name in MAINS:
             answer = self._main(names.get("__spec__"), file)
-            if isinstance(file, str):
+            if file is None or isinstance(file, str):
                 self.verdicts.setdefault(name, {})[file] = answer
             return answer
         answer = self._has_module(name)
         if not answer and isinstance(file, str) and self._has_file(name, file):
             answer = not mentions_musa(file, names.get("__loader__"))  # code that does knows what it wants
-        if isinstance(file, str):  # code that was executed under a borrowed name has none
+        # Code that was executed under a borrowed name has no file, by which a folder might be the reason.
+        if isinstance(file, str) or answer or not any(map(is_folder, self.named)):
             self.verdicts[name] = answer
         return answer
 

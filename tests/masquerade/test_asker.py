@@ -43,6 +43,8 @@ def test_everything(run_python):
         assert _asker.asked() is True and len(asked) == 3
         verdicts["__main__"] = {}
         assert _asker.asked() is False and len(asked) == 4, "no __file__ here"
+        verdicts["__main__"][None] = True
+        assert _asker.asked() is True and len(asked) == 4
         __file__ = "x.py"
         verdicts["__main__"]["x.py"] = True
         assert _asker.asked() is True and len(asked) == 4

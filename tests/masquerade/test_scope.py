@@ -89,7 +89,8 @@ def test_main(tmp_path):
         assert not made("pkg").decide(module(main))
     found = made(str(script))
     assert found.decide(module("__main__", script)) and not found.decide(module("__main__", "/pdb.py"))
-    assert found.verdicts["__main__"] == {str(script): True, "/pdb.py": False}
+    assert not found.decide(module("__main__"))
+    assert found.verdicts["__main__"] == {str(script): True, "/pdb.py": False, None: False}
 
 
 @pytest.mark.parametrize("names", [{}, {"__name__": 1}, {"__name__": []}])
@@ -100,10 +101,11 @@ def test_code_without_a_name(names):
     assert made("pkg").asked_by(None) is False
 
 
-def test_a_borrowed_name_is_not_remembered():
-    found = made("pkg")
+def test_a_borrowed_name_is_not_remembered_where_the_file_counts(tmp_path):
+    found = made("pkg", str(tmp_path))
     assert not found.decide(module("later"))
     assert "later" not in found.verdicts
+    assert found.decide(module("later", tmp_path / "later.py"))
 
 
 def frames(*names):
