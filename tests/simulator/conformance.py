@@ -194,6 +194,13 @@ def observe(version: str) -> dict[str, list[str]]:
             note(f"{scope}:{name}", None if hasattr(holder, name) else ABSENT)
     for target, (_, by) in data["patched"].items() if version == "2.7.1" else ():  # the others were not observed
         note(f"patch:{target}", compare_patch(target, by))
+    if version == "2.7.1":
+        package = Path(torchada.simulator.__file__).parent
+        text = "".join(p.read_text() for p in package.rglob("*") if p.suffix in (".py", ".cpp", ".h"))
+        for name in data["environment"]:
+            note(f"env:{name}", None if f'"{name}"' in text else ABSENT)
+        for name in data["memory_stats_keys"]:
+            note(f"memory_stats:{name}", None if name in torch_musa.memory_stats_as_nested_dict() else ABSENT)
     for name in data["used_but_not_registered"]:
         if hasattr(torch_musa._MUSAC, name):
             note(f"torch_musa._MUSAC:{name}", "there, but torch_musa only mentions it")
