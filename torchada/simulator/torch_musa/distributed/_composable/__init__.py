@@ -1,0 +1,3 @@
+"""FSDP2 of the vendor."""
+
+from . import fsdp  # noqa: F401
