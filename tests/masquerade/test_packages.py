@@ -117,3 +117,29 @@ if "deepspeed" in INSTALLED:
         """
         assert run_python(code).stdout.splitlines()[-1] == "CUDA_Accelerator cuda:0 True"
         assert run_python(code, env=WITHOUT_ROWS).stdout.splitlines()[-1] == "CPU_Accelerator cpu False"
+
+    @pytest.mark.parametrize("stage", [0, 2])
+    def test_deepspeed_trains(run_python, stage):
+        """One process; torch's fake process group stands for the communication library."""
+        code = f"""
+            import torchada, torch, deepspeed
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+
+            torch.distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+            torch.manual_seed(0)
+            model = torch.nn.Linear(4, 1)
+            options = {{"type": "Adam", "params": {{"lr": 0.02, "torch_adam": True}}}}
+            config = {{"train_micro_batch_size_per_gpu": 8, "optimizer": options, "bf16": {{"enabled": True}},
+                       "zero_optimization": {{"stage": {stage}}}}}
+            engine, *_ = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())
+            x = torch.ones(8, 4, device=engine.device, dtype=torch.bfloat16)
+            losses = []
+            for _ in range(8):
+                loss = torch.nn.functional.mse_loss(engine(x), x[:, :1])
+                engine.backward(loss)
+                engine.step()
+                losses.append(loss.item())
+            print(engine.device, losses[-1] < losses[0], model.weight.device)
+        """
+        world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29517"}
+        assert run_python(code, env=world).stdout.splitlines()[-1] == "musa:0 True musa:0"
