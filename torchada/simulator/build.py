@@ -50,6 +50,8 @@ SOURCES = (
     "kernels.cpp",
     "deferred.cpp",
     "work.cpp",
+    "ops.cpp",
+    "defects.cpp",
     "runtime.cpp",
     "module.cpp",
     "module_work.cpp",

@@ -12,6 +12,8 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/_to_copy.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/library.h>
 
@@ -67,6 +69,14 @@ at::Tensor nested(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey
       from->get_nested_strides(), from->get_storage_offsets());
 }
 
+// A quantized tensor is its integers and a quantizer, whose scales live on the CPU here.
+at::Tensor quantized(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
+  auto result = at::detail::make_tensor<at::QTensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKeySet(key),
+                                                         like.dtype(), at::get_qtensorimpl(like)->quantizer());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  return result;
+}
+
 } // namespace
 
 HostScope::HostScope() : no_autocast_(c10::autocast_dispatch_keyset) {}
@@ -102,6 +112,8 @@ at::Tensor CpuCall::alias(const at::Tensor& tensor) {
   at::Tensor cpu;
   if (tensor.is_nested()) {
     cpu = nested(alias_storage(tensor.storage()), c10::DispatchKey::NestedTensorCPU, tensor);
+  } else if (tensor.is_quantized()) {
+    cpu = quantized(alias_storage(tensor.storage()), c10::DispatchKey::QuantizedCPU, tensor);
   } else if (tensor.layout() == c10::kStrided) {
     cpu = strided(alias_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
   } else if (tensor.layout() == c10::kSparse) {
@@ -157,7 +169,9 @@ c10::intrusive_ptr<c10::StorageImpl> CpuCall::device_storage(const c10::Storage&
 }
 
 at::Tensor CpuCall::wrap(const at::Tensor& tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_quantized(), "the simulated device does not hold quantized tensors yet");
+  if (tensor.is_quantized()) {
+    return quantized(device_storage(tensor.storage()), c10::DispatchKey::QuantizedPrivateUse1, tensor);
+  }
   if (tensor.is_nested()) {
     return nested(device_storage(tensor.storage()), c10::DispatchKey::NestedTensorPrivateUse1, tensor);
   }
@@ -205,6 +219,7 @@ void CpuCall::finish() {
       to->set_coalesced(from->coalesced());
     } else if (device.layout() == c10::kStrided && !device.is_nested()) {
       auto* impl = device.unsafeGetTensorImpl();
+      if (device.is_quantized()) at::get_qtensorimpl(device)->set_quantizer_(at::get_qtensorimpl(cpu)->quantizer());
       if (cpu.sizes() != device.sizes() || cpu.strides() != device.strides() ||
           cpu.storage_offset() != device.storage_offset()) {
         impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
@@ -252,7 +267,8 @@ struct OpFacts {
 // Arguments that CUDA accepts on the CPU although they are not scalars.
 bool may_be_on_cpu(const std::string& op, const std::string& argument) {
   if (argument == "indices") return op.find("index") != std::string::npos;
-  if (argument == "lengths" || argument == "input_lengths" || argument == "target_lengths" ||
+  if (argument == "lengths") return op == "aten::_pack_padded_sequence";
+  if (argument == "input_lengths" || argument == "target_lengths" ||
       argument == "batch_sizes" || argument == "lr") {
     return true;
   }
@@ -298,7 +314,7 @@ const OpFacts& facts_of(const c10::OperatorHandle& op) {
   }
   facts.is_view = (returns_alias && !writes) || op.hasTag(at::Tag::inplace_view);
   facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded) && !is_never_random(schema.name());
-  facts.sums_products = !writes && sums_products(schema.name());
+  facts.sums_products = !writes && schema.overload_name().empty() && sums_products(schema.name());
   facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   return known.emplace(&schema, facts).first->second;
 }
@@ -576,6 +592,7 @@ void register_layout_kernels() {
   for (auto [cpu, musa] : {std::pair{c10::DispatchKey::CPU, c10::DispatchKey::PrivateUse1},
                            {c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1},
                            {c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1},
+                           {c10::DispatchKey::QuantizedCPU, c10::DispatchKey::QuantizedPrivateUse1},
                            {c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1}}) {
     libraries->emplace_back(torch::Library::IMPL, "aten", musa, __FILE__, __LINE__);
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -605,5 +622,6 @@ SIM_FALLBACK(PrivateUse1)
 SIM_FALLBACK(SparsePrivateUse1)
 SIM_FALLBACK(SparseCsrPrivateUse1)
 SIM_FALLBACK(NestedTensorPrivateUse1)
+SIM_FALLBACK(QuantizedPrivateUse1)
 
 } // namespace

@@ -4,8 +4,10 @@
 #include "fallback.h"
 #include "profiler.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -41,18 +43,27 @@ void check_factory(Optional<c10::Layout> layout, Optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
+// With torch.use_deterministic_algorithms(True) new memory has known contents.
+Tensor known(Tensor tensor) {
+  auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
 Tensor empty(IntArrayRef size, Optional<c10::ScalarType> dtype, Optional<c10::Layout> layout,
              Optional<c10::Device> device, Optional<bool> pin_memory, Optional<c10::MemoryFormat> format) {
   check_factory(layout, pin_memory);
   DeviceScope scope(normalize(device.value_or(c10::Device(kMusa))).index());
-  return at::detail::empty_generic(size, device_allocator(), musa_keys(), c10::dtype_or_default(dtype), format);
+  return known(at::detail::empty_generic(size, device_allocator(), musa_keys(), c10::dtype_or_default(dtype), format));
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Optional<c10::ScalarType> dtype,
                      Optional<c10::Layout> layout, Optional<c10::Device> device, Optional<bool> pin_memory) {
   check_factory(layout, pin_memory);
   DeviceScope scope(normalize(device.value_or(c10::Device(kMusa))).index());
-  return at::detail::empty_strided_generic(size, stride, device_allocator(), musa_keys(), c10::dtype_or_default(dtype));
+  return known(at::detail::empty_strided_generic(size, stride, device_allocator(), musa_keys(), c10::dtype_or_default(dtype)));
 }
 
 // Memory for a tensor that is known to be zero: none.
@@ -259,22 +270,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
   return {input, hidden, grad * z, has_bias ? input.sum(0) : Tensor(), has_bias ? hidden.sum(0) : Tensor()};
 }
 
-// Matrix products of half tensors with a float result, which PyTorch has for CUDA only.
-Tensor mm_dtype(const Tensor& a, const Tensor& b, c10::ScalarType dtype) {
-  return a.to(dtype).mm(b.to(dtype));
-}
-Tensor bmm_dtype(const Tensor& a, const Tensor& b, c10::ScalarType dtype) {
-  return a.to(dtype).bmm(b.to(dtype));
-}
-Tensor addmm_dtype(const Tensor& self, const Tensor& a, const Tensor& b, c10::ScalarType dtype,
-                   const c10::Scalar& beta, const c10::Scalar& alpha) {
-  return self.to(dtype).addmm(a.to(dtype), b.to(dtype), beta, alpha);
-}
-Tensor baddbmm_dtype(const Tensor& self, const Tensor& a, const Tensor& b, c10::ScalarType dtype,
-                     const c10::Scalar& beta, const c10::Scalar& alpha) {
-  return self.to(dtype).baddbmm(a.to(dtype), b.to(dtype), beta, alpha);
-}
-
 } // namespace
 
 std::string copy_name(const Tensor& from, const Tensor& to) {
@@ -320,14 +315,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&sim::convolution>());
   m.impl("convolution_backward_overrideable", SIM_BODY(sim::convolution_backward));
   m.impl("native_dropout", SIM_BODY(sim::dropout));
-  m.impl("mm.dtype", TORCH_FN(sim::mm_dtype));
-  m.impl("bmm.dtype", TORCH_FN(sim::bmm_dtype));
-  m.impl("addmm.dtype", TORCH_FN(sim::addmm_dtype));
-  m.impl("baddbmm.dtype", TORCH_FN(sim::baddbmm_dtype));
   m.impl("_thnn_fused_lstm_cell", SIM_BODY(sim::lstm_cell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", SIM_BODY(sim::lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", SIM_BODY(sim::gru_cell));
   m.impl("_thnn_fused_gru_cell_backward", SIM_BODY(sim::gru_cell_backward));
+}
+
+// What moves or resizes the memory of quantized tensors.
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(sim::copy_from));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("set_.source_Storage", TORCH_FN(sim::set_source_storage_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(at::native::set_storage_quantized_));
+  m.impl("set_.source_Tensor", TORCH_FN(sim::set_source_tensor_));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(sim::has_compatible_shallow_copy_type));
 }
 
 // copy_() brings the conjugate and negative bits here; the CPU copy honours them. Materialising them first
