@@ -229,7 +229,7 @@ for made, expected in ((nni.ConvSiLU2d(conv, nn.SiLU()), silu(conv(x))), (fused,
     training = kind.from_float(made).eval()
     assert (training(x) - expected).abs().max() < 0.1 and training(x).requires_grad
 quantize = lambda t: torch.quantize_per_tensor(t, 8 / 255, 128, torch.quint8)
-for device in ("cpu",):
+for device in ("cpu", "musa"):
     module = nni.quantized.ConvSiLU2d(3, 4, 3, padding=1)
     module.set_weight_bias(torch.quantize_per_tensor(conv.weight.detach(), 0.005, 0, torch.qint8), conv.bias.detach())
     module.scale, module.zero_point = 4 / 255, 64
