@@ -39,14 +39,21 @@ PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t flags, PyO
     TORCH_CHECK_TYPE(!keywords || PyTuple_GET_SIZE(keywords) == 0, *self->name, "() takes no keyword arguments");
     TORCH_CHECK_TYPE(given == self->kinds->size(), *self->name, "() takes ", self->kinds->size(), " arguments, not ", given);
     std::vector<Value> values(given);
-    std::vector<at::Tensor> tensors; // what the kernel reads and writes
+    std::vector<at::Tensor> host;
+    int device = current_device();
     for (size_t i = 0; i < given; ++i) {
       char kind = (*self->kinds)[i];
       if (kind == 'p') {
         TORCH_CHECK_TYPE(THPVariable_Check(args[i]), *self->name, "(): argument ", i + 1, " must be a tensor");
-        const at::Tensor& tensor = THPVariable_Unpack(args[i]);
+        at::Tensor tensor = THPVariable_Unpack(args[i]);
+        if (tensor.device().type() == kMusa) {
+          device = tensor.device().index();
+        } else {
+          // A scalar of the host, which a device gets by value.
+          if (may_defer()) tensor = tensor.clone();
+          host.push_back(tensor);
+        }
         values[i].pointer = tensor.data_ptr();
-        tensors.push_back(tensor);
       } else if (kind == 'i') {
         values[i].integer = PyLong_AsLongLong(args[i]);
       } else {
@@ -59,11 +66,11 @@ PyObject* kernel_call(PyObject* object, PyObject* const* args, size_t flags, PyO
       }
       if (PyErr_Occurred()) return nullptr;
     }
-    DeviceScope scope(tensors.empty() ? current_device() : tensors.front().device().index());
-    c10::Stream stream = current_stream(current_device());
+    DeviceScope scope(device);
+    c10::Stream stream = current_stream(device);
     if (route(stream) != Route::captured) count(counters().kernel_launches);
     // Called from Python with the library at hand; ctypes never unloads one, so later calls find the code, too.
-    Work work = [entry = self->entry, values = std::move(values)] {
+    Work work = [entry = self->entry, values = std::move(values), host = std::move(host)] {
       std::vector<void*> pointers;
       for (const Value& value : values) pointers.push_back(const_cast<Value*>(&value));
       entry(pointers.data());
@@ -123,7 +130,16 @@ PyObject* make_kernel(PyObject*, PyObject* args) {
   return object;
 }
 
-PyMethodDef functions[] = {{"_sim_kernel", make_kernel, METH_VARARGS,
+// torch_musa puts this in the place of torch's own, which inductor and fake tensors call.
+PyObject* native_conv_format = nullptr;
+PyObject* conv_format(PyObject*, PyObject* args, PyObject* kwargs) {
+  return PyObject_Call(native_conv_format, args, kwargs);
+}
+
+PyMethodDef functions[] = {{"_conv_determine_backend_memory_format",
+                            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&conv_format)),
+                            METH_VARARGS | METH_KEYWORDS, nullptr},
+                           {"_sim_kernel", make_kernel, METH_VARARGS,
                             "_sim_kernel(name, address, kinds, library): a compiled kernel as a launch on the device."},
                            {nullptr, nullptr, 0, nullptr}};
 
@@ -131,7 +147,8 @@ PyMethodDef functions[] = {{"_sim_kernel", make_kernel, METH_VARARGS,
 
 bool add_inductor(PyObject* module) {
   kernel_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kernel_spec));
-  return kernel_type && PyModule_AddFunctions(module, functions) == 0;
+  native_conv_format = import_attribute("torch._C", "_conv_determine_backend_memory_format");
+  return native_conv_format && kernel_type && PyModule_AddFunctions(module, functions) == 0;
 }
 
 } // namespace sim

@@ -527,12 +527,6 @@ PyObject* storage_use_count(PyObject*, PyObject* pointer) {
   });
 }
 
-PyObject* conv_format(PyObject*, PyObject* args, PyObject* kwargs) {
-  // torch_musa puts this in the place of torch's own, so remember that one.
-  static PyObject* native = import_attribute("torch._C", "_conv_determine_backend_memory_format");
-  return native ? PyObject_Call(native, args, kwargs) : nullptr;
-}
-
 // ---- settings, versions, counters ------------------------------------------------------------------------
 
 std::atomic<bool> allow_tf32{false};
@@ -639,7 +633,6 @@ PyMethodDef functions[] = {
     {"_is_musa", SIM_KEYWORDS(is_musa_py)},
     {"_empty_strided_musa", empty_strided_musa, METH_VARARGS, nullptr},
     {"_storage_Use_Count", storage_use_count, METH_O, nullptr},
-    {"_conv_determine_backend_memory_format", SIM_KEYWORDS(conv_format)},
     {"_get_allow_tf32", get_tf32, METH_NOARGS, nullptr},
     {"_set_allow_tf32", set_tf32, METH_O, nullptr},
     {"_musa_getCurrentBlasHandle", blas_handle, METH_NOARGS, nullptr},

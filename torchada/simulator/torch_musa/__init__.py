@@ -194,10 +194,8 @@ _LATE = {
     "musa_extension": (".utils.musa_extension", None),
     "musagraphs": ("._dynamo.backend.musagraphs", None),
     "nn": (".core.ao.nn", None),
-    "profiler": (".profiler", None),
     "register_fake_impl": (".core.ops.register_fake_impl", None),
     "register_interface_for_device": ("._dynamo.device_interface", "register_interface_for_device"),
-    "set_profiler_attributes": (".profiler", "set_profiler_attributes"),
     "supported_ctx_manager_classes": ("._dynamo.variables.torch", "supported_ctx_manager_classes"),
     "trace_rules": ("._dynamo.trace_rules", None),
     "utils": (".utils", None),
@@ -264,6 +262,7 @@ def _apply_patches():
     set_attributes()
     register_deserialization()
     init_reductions()
+    set_profiler_attributes()
     if _profiles.defect("cuda_lazy_init"):
         overwrite_cuda_api()
     _set_up_vendor_torch()
@@ -279,18 +278,15 @@ def _autoload():
 
 
 from ._defects import set_up as _set_up_defects
+from ._dynamo._install import install as _install_dynamo
 from ._inductor._install import install as _install_inductor
 from ._late import when_imported as _when_imported
 from ._vendor_torch import set_up as _set_up_vendor_torch
 from ._versions import set_up as _set_up_version
 from .core import mudnn as _mudnn
+from .profiler import set_profiler_attributes
 
-
-def _register_with_dynamo():
-    import torch_musa._dynamo.device_interface  # registers itself
-
-
-_when_imported("torch._dynamo.device_interface", _register_with_dynamo)
+_install_dynamo()
 _set_up_defects(sys.modules[__name__], _MUSAC)
 _install_inductor()
 register_musa_hook()

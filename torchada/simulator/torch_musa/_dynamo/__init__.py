@@ -1,4 +1,4 @@
-"""MUSA for Dynamo: the device interface. Graph backends and trace rules are not simulated yet.
+"""MUSA for Dynamo: the device interface, the graph backend, rules for torch_musa's functions.
 
 The names load when they are asked for: the device interface is needed while torch._dynamo itself is still loading.
 """

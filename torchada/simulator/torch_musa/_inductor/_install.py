@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch_musa
 from torchada.simulator.profiles import active_defects
 
 from .._late import when_imported
+from .._replace import replace_everywhere
 
 
 def install():
@@ -20,19 +22,10 @@ def install():
     when_imported("torch.utils._triton", _patch_triton)
     when_imported("torch._inductor.config", _patch_config)
     when_imported("torch._inductor.utils", _patch_utils)
-    when_imported("torch._inductor.runtime.benchmarking", _patch_benchmarking)
-    when_imported("torch._inductor.codegen.cpp_utils", lambda: import_module("torch_musa._inductor.codegen.cpp_utils"))
+    for theirs, ours in (("runtime.benchmarking", "benchmark"), ("codegen.cpp_utils", "codegen.cpp_utils")):
+        when_imported("torch._inductor." + theirs, partial(import_module, "torch_musa._inductor." + ours))
     when_imported("torch._inductor.codecache", _patch_codecache)
     when_imported("torch._inductor.graph", _register)  # it is the first to ask for a backend
-
-
-def replace_everywhere(original: Any, replacement: Any):
-    """Put `replacement` where torch's compiler modules, loaded so far, have `original` under its name."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("torch._inductor", "torch._dynamo", "torch._functorch", "torch.utils._triton")):
-            names: dict[str, Any] = vars(module)
-            for key in [key for key, value in names.items() if value is original]:
-                names[key] = replacement
 
 
 _torch_has_triton: Any = None
@@ -81,17 +74,6 @@ def _patch_utils():
         return "cpp" if device_type == "musa" else original(device_type)
 
     replace_everywhere(original, get_current_backend)
-
-
-def _patch_benchmarking():
-    benchmarking: Any = sys.modules["torch._inductor.runtime.benchmarking"]
-    from .benchmark import TritonBenchmarker
-
-    replace = benchmarking.benchmarker
-    mine = TritonBenchmarker()
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch._inductor") and vars(module).get("benchmarker") is replace:
-            vars(module)["benchmarker"] = mine
 
 
 def device_key():

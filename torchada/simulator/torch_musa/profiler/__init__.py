@@ -1,46 +1,46 @@
-"""Patterns for torch.profiler's analysis; not simulated yet. (Not the counterpart of torch.cuda.profiler.)"""
+"""Analysis of profiles for MUSA. (Not the counterpart of torch.cuda.profiler.)"""
 
-from .._not_simulated import absent, refuse
+import importlib
+import sys
+from typing import Any
 
-_PART = "profiler patterns"
+from .._late import when_imported
 
-
-class BasicEvaluation:
-    """Metrics of a profile."""
-
-    def __init__(self, prof):
-        refuse("torch_musa.profiler.BasicEvaluation", _PART)
-
-
-class ExtraMUSACopyPattern:
-    """Finds copies to the device that a constructor could avoid."""
-
-    def __init__(self, prof, should_benchmark=False):
-        refuse("torch_musa.profiler.ExtraMUSACopyPattern", _PART)
+_WHERE = {
+    "BasicEvaluation": "_utils",
+    "ExtraMUSACopyPattern": "_pattern_matcher",
+    "FP32MatMulPattern": "_pattern_matcher",
+    "MatMulDimInFP16Pattern": "_pattern_matcher",
+    "report_all_anti_patterns": "_pattern_matcher",
+}
 
 
-class FP32MatMulPattern:
-    """Finds matrix products that could use TF32."""
-
-    def __init__(self, prof, should_benchmark=False):
-        refuse("torch_musa.profiler.FP32MatMulPattern", _PART)
+def _patch_utils():
+    utils: Any = sys.modules["torch.profiler._utils"]
+    utils.BasicEvaluation = importlib.import_module("._utils", __name__).BasicEvaluation
 
 
-class MatMulDimInFP16Pattern:
-    """Finds half precision matrix products of unfavourable shape."""
-
-    def __init__(self, prof, should_benchmark=False):
-        refuse("torch_musa.profiler.MatMulDimInFP16Pattern", _PART)
-
-
-def report_all_anti_patterns(prof, should_benchmark=False, print_enable=True, json_report_dir=None):
-    """Report all patterns found in a profile."""
-    refuse("torch_musa.profiler.report_all_anti_patterns", _PART)
+def _patch_patterns():
+    ours = importlib.import_module("._pattern_matcher", __name__)
+    theirs: Any = sys.modules["torch.profiler._pattern_matcher"]
+    for name, where in _WHERE.items():
+        if where == "_pattern_matcher":
+            setattr(theirs, name, getattr(ours, name))
 
 
 def set_profiler_attributes():
-    """Put the patterns into torch.profiler."""
-    refuse("torch_musa.profiler.set_profiler_attributes", _PART)
+    """Put these into torch.profiler, now or when its modules are imported."""
+    when_imported("torch.profiler._utils", _patch_utils)
+    when_imported("torch.profiler._pattern_matcher", _patch_patterns)
 
 
-__getattr__ = absent(__name__, {"_pattern_matcher", "_utils"}, _PART)
+def __getattr__(name):
+    if name in ("_pattern_matcher", "_utils"):
+        return importlib.import_module("." + name, __name__)
+    if name in _WHERE:
+        return getattr(importlib.import_module("." + _WHERE[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_WHERE, "_pattern_matcher", "_utils"})

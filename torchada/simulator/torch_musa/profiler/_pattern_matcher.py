@@ -1,0 +1,33 @@
+"""Patterns in a profile that cost time on the device."""
+
+import torch_musa
+from torch.profiler._pattern_matcher import Pattern
+
+from .._renamed import definitions
+
+__all__ = [
+    "ExtraMUSACopyPattern",
+    "FP32MatMulPattern",
+    "MatMulDimInFP16Pattern",
+    "Pattern",
+    "report_all_anti_patterns",
+]
+
+(ExtraMUSACopyPattern, _FP32MatMulPattern, MatMulDimInFP16Pattern, report_all_anti_patterns) = definitions(
+    "torch.profiler._pattern_matcher",
+    ["ExtraMUSACopyPattern", "FP32MatMulPattern", "MatMulDimInFP16Pattern", "report_all_anti_patterns"],
+)
+
+
+class FP32MatMulPattern(_FP32MatMulPattern):  # type: ignore[misc, valid-type]
+    """Matrix products in float32 on a device that has TF32."""
+
+    @property
+    def skip(self):
+        """Whether there is nothing to look for."""
+        return not torch_musa.is_tf32_supported() or Pattern.skip.fget(self) or not self.prof.record_shapes
+
+
+for _class in (ExtraMUSACopyPattern, MatMulDimInFP16Pattern, report_all_anti_patterns):
+    _class.__module__ = __name__
+report_all_anti_patterns.__globals__["FP32MatMulPattern"] = FP32MatMulPattern
