@@ -50,7 +50,7 @@ def test_training_step_follows_eager(run):
         import copy
         torch.manual_seed(0)
         eager = torch.nn.Sequential(
-            torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
+            torch.nn.Conv2d(1, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
             torch.nn.Linear(144, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3)).musa()
         model = copy.deepcopy(eager)
         data, target = torch.randn(4, 1, 8, 8, device="musa"), torch.randint(3, (4,), device="musa")

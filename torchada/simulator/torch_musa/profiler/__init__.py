@@ -21,11 +21,7 @@ def _patch_utils():
 
 
 def _patch_patterns():
-    ours = importlib.import_module("._pattern_matcher", __name__)
-    theirs: Any = sys.modules["torch.profiler._pattern_matcher"]
-    for name, where in _WHERE.items():
-        if where == "_pattern_matcher":
-            setattr(theirs, name, getattr(ours, name))
+    importlib.import_module("._pattern_matcher", __name__)  # it puts its names into torch's module at its end
 
 
 def set_profiler_attributes():

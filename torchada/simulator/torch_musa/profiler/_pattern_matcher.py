@@ -1,5 +1,8 @@
 """Patterns in a profile that cost time on the device."""
 
+import sys
+from typing import Any
+
 import torch_musa
 from torch.profiler._pattern_matcher import Pattern
 
@@ -28,6 +31,10 @@ class FP32MatMulPattern(_FP32MatMulPattern):  # type: ignore[misc, valid-type]
         return not torch_musa.is_tf32_supported() or Pattern.skip.fget(self) or not self.prof.record_shapes
 
 
-for _class in (ExtraMUSACopyPattern, MatMulDimInFP16Pattern, report_all_anti_patterns):
-    _class.__module__ = __name__
+_theirs: Any = sys.modules[Pattern.__module__]
+for _name in __all__:
+    _ours: Any = globals()[_name]
+    if _name != "Pattern":
+        _ours.__module__ = __name__
+        setattr(_theirs, _name, _ours)
 report_all_anti_patterns.__globals__["FP32MatMulPattern"] = FP32MatMulPattern
