@@ -10,9 +10,9 @@ def configure(
     word: str,
     /,
 ) -> None:
-    """Say who is masqueraded. *verdicts* is kept, not copied: module name -> yes, no, or a dict by ``__file__`` (None without one); where
-    it has no answer ``decide(globals)`` is asked, each time. *backend* is the device type to hide, *word* what is said
-    instead. TypeError: an argument of the wrong type."""
+    """Say who is masqueraded. *verdicts* is kept, not copied: module name -> yes, no, or a dict by ``__file__`` (None
+    without one); where it has no answer ``decide(globals)`` is asked, each time. *backend* is the device type to hide,
+    *word* what is said instead. TypeError: an argument of the wrong type."""
 
 def asked() -> bool:
     """Whether the calling module is masqueraded. Raises what ``decide`` raises."""
