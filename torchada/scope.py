@@ -41,7 +41,8 @@ MAINS = ("__main__", "__mp_main__")
 # code that is traced, the last one by calling functions (its own questions about devices are not the traced code's).
 TRACER = ("torch._dynamo.variables.builtin", "torch._dynamo.variables.constant", "torch._dynamo.variables.misc")
 CALLER = "torch._dynamo.variables.torch"
-PRINTER = ("torch._tensor", "torch._tensor_str", "torch.overrides", "contextlib")
+_PRINTING = ("torch._tensor_str", "torch._tensor", "torch.nn.parameter", "torch.overrides", "torch.utils._device")
+PRINTER = (*_PRINTING, "contextlib")
 ASKED_ANEW = (*TRACER, "torch._tensor_str")
 
 

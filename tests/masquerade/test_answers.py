@@ -56,6 +56,11 @@ ASKED = {
     "str(torch.device('meta'))": ("meta", "meta"),
     "repr(x)": ("tensor([1.], device='cuda:1')", "tensor([1.], device='musa:1')"),
     'f"{x}"': ("tensor([1.], device='cuda:1')", "tensor([1.], device='musa:1')"),
+    "repr(torch.nn.Parameter(x)).partition(':')[2].strip()": (
+        "tensor([1.], device='cuda:1', requires_grad=True)",
+        "tensor([1.], device='musa:1', requires_grad=True)",
+    ),
+    "printed_under_a_default_device()": ("tensor([1.], device='cuda:1')", "tensor([1.], device='musa:1')"),
     "x.type()": ("torch.cuda.FloatTensor", "torch.cuda.FloatTensor"),
     "torch.cuda.is_available()": (True, False),
     "imported_available()": (True, False),
@@ -86,6 +91,10 @@ from torch.version import cuda as imported_version
 d = torch.device("cuda:1")
 x = torch.ones(1, device=d)
 deferred = lambda: d.type
+
+def printed_under_a_default_device():
+    with torch.device("cuda:0"):
+        return str(x)
 
 class Thing:
     type = "musa"

@@ -124,6 +124,7 @@ def frames(*names):
 def test_printing_a_tensor_is_asked_by_whoever_prints():
     found = made("pkg")
     assert found.asked_by(frames("plain", "pkg", "torch._tensor", "torch._tensor_str"))
+    assert found.asked_by(frames("pkg", "torch.nn.parameter", "torch.utils._device", "torch._tensor_str"))
     assert not found.asked_by(frames("pkg", "plain", "torch._tensor", "torch._tensor_str"))
     assert not found.asked_by(frames("pkg", "torch.testing", "torch._tensor", "torch._tensor_str"))
     assert not found.asked_by(frames("torch._tensor_str"))
