@@ -26,7 +26,9 @@ if hasattr(_ctx, "register_device_context_manager"):  # older versions break the
             """The class it represents."""
             return torch_musa.device
 
-    _ctx.register_device_context_manager(torch_musa.device, MUSADeviceVariable)
+    # torch has one already where the class stands in the place of one of its own.
+    if _ctx.get_device_context_manager(torch_musa.device) is None:
+        _ctx.register_device_context_manager(torch_musa.device, MUSADeviceVariable)
 
 _create = _ctx.AutocastModeVariable.create
 
