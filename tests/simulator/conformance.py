@@ -71,7 +71,7 @@ def observe(version: str) -> dict[str, list[str]]:
 
     def shape(given: Any, skip_first: bool = False) -> list[tuple[str, str, str]]:
         if isinstance(given, str):
-            space: dict[str, Any] = {"torch": torch, "sys": sys}
+            space: dict[str, Any] = {"torch": torch, "sys": sys, "dist": torch.distributed}
             # A default that is a name of the vendor's module is compared as a name.
             for word in ("invalid_vec_isa",):
                 space[word] = word

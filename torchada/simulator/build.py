@@ -80,6 +80,12 @@ LIBRARIES = {
         sources=SOURCES,
         seconds=60,
     ),
+    "_MCCL": Library(
+        what="the process group of the simulated MUSA device",
+        sources=("dist.cpp",),
+        seconds=20,
+        flags=("-DUSE_DISTRIBUTED",),
+    ),
 }
 
 

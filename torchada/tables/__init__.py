@@ -3,6 +3,7 @@
 from .backends import RULES as _BACKENDS
 from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
+from .distributed import RULES as _DISTRIBUTED
 from .masquerade import PACKAGES
 from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
@@ -11,4 +12,4 @@ from .torch import RULES as _TORCH
 
 __all__ = ["MIRRORS", "PACKAGES", "RULES"]
 
-RULES = (*_TORCH, *_CUDA, *_BACKENDS, *_BINDINGS, *_NATIVE, *_MASQUERADE)
+RULES = (*_TORCH, *_CUDA, *_BACKENDS, *_BINDINGS, *_DISTRIBUTED, *_NATIVE, *_MASQUERADE)

@@ -399,8 +399,17 @@ void wait_device(int device) {
   });
 }
 
+namespace {
+std::atomic<void (*)(int)> more_to_wait_for{nullptr};
+} // namespace
+
+void on_synchronize(void (*wait)(int device)) {
+  more_to_wait_for = wait;
+}
+
 void synchronize_device(int device) {
   count(counters().host_syncs);
+  if (auto wait = more_to_wait_for.load(std::memory_order_acquire)) wait_without_gil([&] { wait(device); });
   if (!may_defer()) return;
   auto capture = find_capture([device](const Capture& c) { return c.origin.device_index() == device; });
   if (capture) refuse_in_capture(capture, "the device was synchronized");

@@ -72,6 +72,8 @@ void wait_for(const MarkPtr& mark, const c10::Stream& stream); // the stream wai
 bool stream_idle(const c10::Stream& stream);
 void synchronize_stream(const c10::Stream& stream); // counts a host synchronisation
 void synchronize_device(int device);                // likewise
+// More that synchronize_device() waits for, of an optional library; called without the GIL.
+void on_synchronize(void (*wait)(int device));
 bool query_mark(const MarkPtr& mark);
 void synchronize_mark(const MarkPtr& mark);
 

@@ -252,9 +252,10 @@ def set_attributes():
 
 
 def _apply_sharded_grad_scaler_patch():
-    from ._not_simulated import refuse
+    """FSDP's gradient scaler is one for MUSA."""
+    from .distributed import _apply_sharded_grad_scaler_patch as apply
 
-    refuse("torch_musa._apply_sharded_grad_scaler_patch", "FSDP")
+    apply()
 
 
 def _apply_patches():
@@ -266,6 +267,7 @@ def _apply_patches():
     if _profiles.defect("cuda_lazy_init"):
         overwrite_cuda_api()
     _set_up_vendor_torch()
+    _apply_sharded_grad_scaler_patch()
     torch_musa._register_ao_intrinsic_modules()
     torch.random.fork_rng = fork_rng
     torch.backends.__dict__["mudnn"] = sys.modules["torch_musa.core.mudnn"]

@@ -1,0 +1,172 @@
+"""One of two ranks that run into trouble with the mccl backend, scenario by scenario. MUSA names only."""
+
+import contextlib
+import datetime
+import faulthandler
+import json
+import os
+import time
+import traceback
+
+os.environ["TORCHADA"] = "0"
+
+import torchada.simulator
+
+torchada.simulator.install()
+
+import torch
+import torch.distributed as dist
+import torch_musa
+
+RANK = int(os.environ["RANK"])
+DEVICE = torch.device("musa", RANK)
+SCENARIOS = {}
+
+
+def scenario(function):
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+@contextlib.contextmanager
+def raises(kind, *texts, within=20.0):
+    start = time.monotonic()
+    try:
+        yield
+    except kind as error:
+        for text in texts:
+            assert text in str(error), f"{text!r} is not in {error}"
+    else:
+        raise AssertionError(f"{kind} was not raised")
+    assert time.monotonic() - start < within, f"took {time.monotonic() - start} s"
+
+
+def ones(n=3, device=DEVICE, **keywords):
+    return torch.ones(n, device=device, **keywords)
+
+
+@scenario
+def different_collectives():
+    with raises(dist.DistBackendError, "rank 0 calls all_reduce(Float, SUM), rank 1 calls broadcast(Float, root 0)"):
+        dist.all_reduce(ones()) if RANK == 0 else dist.broadcast(ones(), 0)
+    with raises(dist.DistBackendError, "communicator was aborted", "Original reason"):  # the group is of no use now
+        dist.all_reduce(ones())
+    assert dist.group.WORLD._get_backend(DEVICE).get_error().name == "COMM_ERROR"
+
+
+@scenario
+def different_sizes():
+    with raises(dist.DistBackendError, "the sizes do not fit in all_reduce(Float, SUM): rank 0 sends 3 elements"):
+        dist.all_reduce(ones(3 + RANK))
+
+
+@scenario
+def different_types():
+    with raises(dist.DistBackendError, "rank 0 calls all_reduce(Float, SUM), rank 1 calls all_reduce(Double, SUM)"):
+        dist.all_reduce(ones(dtype=torch.float64 if RANK else torch.float32))
+
+
+@scenario
+def one_device_for_two_ranks():
+    with raises(dist.DistBackendError, "Duplicate GPU detected : rank 0 and rank 1 both on MUSA device 0"):
+        dist.all_reduce(ones(device="musa:0"))
+
+
+@scenario
+def message_of_another_size():
+    if RANK == 0:
+        dist.isend(ones(5), 1)
+    else:
+        with raises(dist.DistBackendError, "rank 0 sent 5 elements of type Float, and rank 1 receives into 3"):
+            dist.recv(ones(3), 0)
+
+
+@scenario
+def absent_rank():
+    if RANK == 1:
+        time.sleep(4)
+        return
+    with raises(dist.DistBackendError, "Watchdog caught collective operation timeout", "OpType=ALLREDUCE", within=4):
+        dist.all_reduce(ones())
+    assert dist.group.WORLD._get_backend(DEVICE).get_error().name == "TIMEOUT"
+
+
+@scenario
+def absent_sender():
+    if RANK == 0:
+        time.sleep(4)
+        return
+    with raises(dist.DistBackendError, "timeout", "OpType=RECV", within=4):
+        dist.recv(ones(), 0)
+
+
+@scenario
+def wait_with_a_limit():
+    if RANK == 1:
+        time.sleep(1)
+    work = dist.all_reduce(ones(), async_op=True)
+    if RANK == 0:
+        with raises(dist.DistBackendError, "timed out in blocking wait", within=0.9):
+            work.wait(datetime.timedelta(milliseconds=100))
+    work.wait()
+
+
+@scenario
+def aborted():
+    if RANK == 1:
+        time.sleep(1)
+        return
+    work = dist.all_reduce(ones(), async_op=True)
+    dist.group.WORLD._get_backend(DEVICE).abort()
+    with raises(dist.DistBackendError, "aborted", within=1):
+        work.wait()
+
+
+@scenario
+def error_reaches_a_future():
+    future = dist.all_reduce(ones(3 + RANK), async_op=True).get_future()
+    with raises(RuntimeError, "the sizes do not fit"):
+        future.wait()
+
+
+@scenario
+def used_after_shutdown():
+    backend = dist.group.WORLD._get_backend(DEVICE)
+    dist.all_reduce(ones())
+    backend.shutdown()
+    with raises(dist.DistBackendError, "has been shut down"):
+        dist.all_reduce(ones())
+
+
+@scenario
+def dead_rank():  # the last one
+    dist.all_reduce(ones())
+    if RANK == 1:
+        os._exit(0)
+    with raises(dist.DistBackendError, "a rank has died or left the group", within=2):
+        dist.all_reduce(ones())
+
+
+def main() -> None:
+    faulthandler.dump_traceback_later(60, exit=True)
+    torch_musa.set_device(RANK)
+    report = {}
+    for name, run in SCENARIOS.items():
+        store = dist.FileStore(f"{os.environ['STORE']}-{name}", 2)
+        limit = datetime.timedelta(seconds=2 if name.startswith("absent") else 20)
+        dist.init_process_group("mccl", store=store, rank=RANK, world_size=2, timeout=limit)
+        try:
+            run()
+            report[name] = "ok"
+        except Exception:
+            report[name] = traceback.format_exc()
+        with open(os.environ["REPORT"], "w") as file:
+            json.dump(report, file)
+        dist.destroy_process_group()
+    # And a group that nobody destroys must not keep the process from ending.
+    dist.init_process_group("mccl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(ones(), async_op=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""CUDA programs over several processes: "nccl" is MCCL, and training gives the numbers of gloo on the CPU."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.launch import Job, run_job
+from torchada.simulator import build
+
+HERE = Path(__file__).parent
+
+
+def names(script: str) -> list[str]:
+    """The checks of a script; importing it would change this process."""
+    return re.findall(r"^@check\ndef (\w+)", (HERE / script).read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    build.ensure("_MCCL")  # before clocks run
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return run_job(HERE / "nccl_checks.py", 2, tmp_path_factory.mktemp("nccl"))
+
+
+@pytest.mark.parametrize("name", names("nccl_checks.py"))
+def test_two_ranks(checks: Job, name: str):
+    assert [report.get(name) for report in checks.reports] == ["ok", "ok"], checks.text()
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    folder = tmp_path_factory.mktemp("training")
+    return {kind: run_job(HERE / "training.py", 2, folder / kind, kind, timeout=160) for kind in ("musa", "cuda")}
+
+
+@pytest.mark.parametrize("kind", ["musa", "cuda"])
+@pytest.mark.parametrize("name", names("training.py"))
+def test_training(training: dict[str, Job], kind: str, name: str):
+    job = training[kind]
+    assert [report.get(name) for report in job.reports] == ["ok", "ok"], job.text()
+
+
+SPAWNED = """
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, size, store):
+    dist.init_process_group("nccl", init_method=store, rank=rank, world_size=size, device_id=torch.device("cuda", rank))
+    tensor = torch.full((2,), rank + 1.0).cuda(rank)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [3.0, 3.0]
+    dist.destroy_process_group()
+    print("done", dist.is_initialized())
+
+
+if __name__ == "__main__":
+    mp.spawn(work, (2, "file://" + sys.argv[1]), nprocs=2)
+"""
+
+
+def test_children_need_no_line_of_their_own(tmp_path: Path):
+    (tmp_path / "program.py").write_text(SPAWNED)
+    done = subprocess.run(
+        [sys.executable, "-m", "torchada", "--simulate", "program.py", str(tmp_path / "store")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == ["done", "False"] * 2, done.stdout + done.stderr

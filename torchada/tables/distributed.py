@@ -1,0 +1,58 @@
+"""Rows for torch.distributed."""
+
+from ..rules import Detour, Install, Rule
+
+_C10D = "torch.distributed.distributed_c10d"
+_MESH = "torch.distributed.device_mesh"
+_TEST = "tests/distributed/test_nccl.py"
+
+RULES = (
+    Rule(
+        f"{_C10D}:_new_process_group_helper",
+        Detour(shim="distributed:new_process_group"),
+        why="nccl is called mccl; the group remembers the name it was asked for, so get_backend() reads nccl back",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:is_nccl_available",
+        Detour(shim="distributed:is_nccl_available"),
+        why="programs choose gloo where it is False",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:ProcessGroupNCCL",
+        Install("distributed:process_group_nccl"),
+        why="the class and its Options are named by programs, and by torch where NCCL is available",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:Backend.default_device_backend_map",
+        Install("distributed:default_backend"),
+        why="the backend for a device is read back as nccl",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_MESH}:init_device_mesh",
+        Detour(keywords=("device_type",), positions=(0,)),
+        why="a mesh of cuda devices is one of musa devices",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_MESH}:DeviceMesh.__init__",
+        Detour(keywords=("device_type",), positions=(0,)),
+        why="a mesh of cuda devices is one of musa devices",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_MESH}:DeviceMesh.from_group",
+        Detour(keywords=("device_type",), positions=(1,)),
+        why="a mesh of cuda devices is one of musa devices",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        "torch_musa.distributed.fsdp.sharded_grad_scaler:ShardedGradScaler.__init__",
+        Detour(shim="distributed:sharded_grad_scaler"),
+        why="the vendor's class takes no device, torch's does, first of all",
+        test=f"{_TEST}::test_training",
+    ),
+)
