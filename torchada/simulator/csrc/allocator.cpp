@@ -1,8 +1,8 @@
-// Device memory of the simulated device: a caching allocator over host memory.
+// Device memory of the simulated device: a caching allocator over the arenas.
 //
 // It keeps the bookkeeping of PyTorch's CUDA caching allocator (size classes, segments that are split into
-// blocks, one free list per stream, statistics per pool), because programs and their tests look at it:
-// memory_stats(), peak memory, OutOfMemoryError and recovery after empty_cache().
+// blocks, one free list per stream, statistics, private pools, reuse that waits for other streams), because programs
+// and their tests look at it: memory_stats(), peak memory, snapshots, OutOfMemoryError and recovery.
 #include "sim.h"
 #include "work.h"
 
@@ -11,16 +11,17 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #endif
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iomanip>
+#include <limits>
+#include <list>
 #include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
-#include <iomanip>
 #include <unordered_map>
 
 namespace sim {
@@ -52,10 +53,136 @@ constexpr size_t kSmallSegment = 2 * kMiB;
 constexpr size_t kLargeSegment = 20 * kMiB; // requests below kMinOwnSegment share these
 constexpr size_t kMinOwnSegment = 10 * kMiB;
 constexpr size_t kSegmentRound = 2 * kMiB;
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+constexpr PoolId kOrdinary{0, 0};
 
 size_t round_up(size_t n, size_t unit) {
   return (n + unit - 1) / unit * unit;
 }
+char* align(char* p, size_t unit, bool up) {
+  auto value = reinterpret_cast<size_t>(p);
+  return reinterpret_cast<char*>(up ? round_up(value, unit) : value / unit * unit);
+}
+
+// ---- options -----------------------------------------------------------------------------------------
+
+struct Options {
+  std::string text;
+  std::map<std::string, std::string> values;
+  size_t max_split = kNoLimit;
+  double collect_above = 0; // part of the allowed memory; 0: never
+  bool expandable = false;
+  std::array<size_t, 16> divisions{}; // of the powers of two from 1 MiB to 64 GiB
+};
+
+constexpr const char* kOptionNames[] = {"backend", "cpu", "expandable_segments", "garbage_collection_threshold",
+                                        "max_split_size_mb", "pinned_num_register_threads", "pinned_use_background_threads",
+                                        "pinned_use_cuda_host_register", "pinned_use_musa_host_register",
+                                        "release_lock_on_cudamalloc", "release_lock_on_musamalloc", "roundup_power2_divisions"};
+
+size_t option_number(const std::string& name, const std::string& text) {
+  char* end = nullptr;
+  unsigned long long n = std::strtoull(text.c_str(), &end, 10);
+  TORCH_CHECK(!text.empty() && *end == 0 && text[0] != '-', "Error parsing CachingAllocator settings: ", name, ":", text,
+              " is not a number");
+  return size_t(n);
+}
+
+size_t option_divisions(const std::string& text) {
+  size_t n = option_number("roundup_power2_divisions", text);
+  TORCH_CHECK((n & (n - 1)) == 0, "For roundups, the divisons has to be power of 2 or 0 to disable roundup ");
+  return n;
+}
+
+size_t division_slot(size_t mib) {
+  size_t slot = 0;
+  while (slot + 1 < 16 && (size_t(2) << slot) <= mib) ++slot;
+  return slot;
+}
+
+// "4", or "[256:1,512:2,1024:4,>:8]": sizes in MiB
+void parse_divisions(const std::string& text, Options& into) {
+  if (text[0] != '[') {
+    into.divisions.fill(option_divisions(text));
+    return;
+  }
+  TORCH_CHECK(text.back() == ']', "Error parsing CachingAllocator settings: expected ] in roundup_power2_divisions");
+  std::stringstream list(text.substr(1, text.size() - 2));
+  std::string entry;
+  size_t last = 0;
+  bool first = true;
+  while (std::getline(list, entry, ',')) {
+    size_t colon = entry.find(':');
+    TORCH_CHECK(colon != std::string::npos, "Error parsing CachingAllocator settings: expected size:divisions, got ", entry);
+    size_t value = option_divisions(entry.substr(colon + 1));
+    if (entry.substr(0, colon) == ">") {
+      std::fill(into.divisions.begin() + long(last), into.divisions.end(), value);
+      continue;
+    }
+    size_t mib = option_number("roundup_power2_divisions", entry.substr(0, colon));
+    TORCH_CHECK(mib > 0 && (mib & (mib - 1)) == 0, "For roundups, the intervals have to be power of 2 ");
+    size_t slot = division_slot(mib);
+    std::fill(into.divisions.begin() + long(first ? 0 : slot), into.divisions.begin() + long(slot) + 1, value);
+    first = false;
+    last = slot + 1;
+  }
+}
+
+void parse_option(const std::string& name, const std::string& value, Options& into) {
+  if (name == "max_split_size_mb") {
+    size_t mib = option_number(name, value);
+    TORCH_CHECK(mib > kLargeSegment / kMiB, "CachingAllocator option max_split_size_mb too small, must be > ", kLargeSegment / kMiB);
+    into.max_split = std::min(mib, kNoLimit / kMiB) * kMiB;
+  } else if (name == "garbage_collection_threshold") {
+    char* end = nullptr;
+    into.collect_above = std::strtod(value.c_str(), &end);
+    TORCH_CHECK(*end == 0 && into.collect_above > 0, "garbage_collect_threshold too small, set it 0.0~1.0");
+    TORCH_CHECK(into.collect_above < 1, "garbage_collect_threshold too big, set it 0.0~1.0");
+  } else if (name == "roundup_power2_divisions") {
+    parse_divisions(value, into);
+  } else if (name == "pinned_num_register_threads") {
+    size_t n = option_number(name, value);
+    TORCH_CHECK((n & (n - 1)) == 0, "Number of register threads has to be power of 2 ");
+    TORCH_CHECK(n <= 128, "Number of register threads should be less than or equal to 128");
+  } else if (name == "backend") {
+    TORCH_CHECK(value == "native" || value == "musaMallocAsync", "Unknown allocator backend, options are native and musaMallocAsync");
+  } else if (name != "cpu") {
+    TORCH_CHECK(value == "True" || value == "False", "Expected a single True/False argument for ", name);
+    if (name == "expandable_segments") into.expandable = value == "True";
+  }
+}
+
+Options parse_options(const std::string& text) {
+  Options options;
+  options.text = text;
+  size_t start = 0;
+  while (start < text.size()) {
+    // A comma ends an option unless it stands in brackets: roundup_power2_divisions:[256:1,512:2]
+    size_t end = start;
+    for (int depth = 0; end < text.size() && (depth > 0 || text[end] != ','); ++end) {
+      depth += (text[end] == '[') - (text[end] == ']');
+    }
+    std::string option = text.substr(start, end - start);
+    size_t colon = option.find(':');
+    std::string name = option.substr(0, colon);
+    bool known = std::find(std::begin(kOptionNames), std::end(kOptionNames), name) != std::end(kOptionNames);
+    TORCH_CHECK(known, "Unrecognized CachingAllocator option: ", name);
+    TORCH_CHECK(colon != std::string::npos && colon + 1 < option.size(), "Error parsing CachingAllocator settings: '", option,
+                "' has no value");
+    options.values[name] = option.substr(colon + 1);
+    parse_option(name, options.values[name], options);
+    start = end + 1;
+  }
+  return options;
+}
+
+// As PyTorch's own variable: whatever its value, and read once.
+bool caching_is_off() {
+  static const bool off = std::getenv("PYTORCH_NO_MUSA_MEMORY_CACHING") != nullptr;
+  return off;
+}
+
+// ---- blocks ------------------------------------------------------------------------------------------
 
 struct Block;
 struct FreeOrder {
@@ -65,29 +192,44 @@ using FreeList = std::set<Block*, FreeOrder>;
 
 struct Pool {
   FreeList small, large;
-  int users = 1;      // how many times it was begun and not released
+  int users = 0; // how often it was created or begun and not released
   int segments = 0;
+  size_t searches = 0; // counts the age of free blocks
+  CustomAllocatorPtr custom;
+};
+
+// Memory taken from the device in one piece.
+struct Segment {
+  int device;
+  c10::StreamId stream;
+  char* address;
+  size_t size;
+  bool is_small, is_expandable;
+  PoolId pool;
+  CustomAllocatorPtr custom; // it came from there
+  Context context;
+  Block* first = nullptr;
+  size_t granule() const { return is_small ? kSmallSegment : kLargeSegment; }
 };
 
 struct Block {
-  int device;
-  c10::StreamId stream;
+  Segment* segment;
   size_t size;
   char* address;
-  bool is_small;
-  PoolId pool;
   size_t requested = 0;
   bool allocated = false;
-  std::set<c10::StreamId> uses;   // streams that record_stream() named
-  std::vector<MarkPtr> waits_for; // freed, but those streams may still work on it
-  bool is_busy() const { return allocated || !waits_for.empty(); }
+  std::vector<c10::Stream> users; // other streams whose work uses it
+  int marks = 0;                  // how many of them were not done when it was freed
+  size_t born = 0;                // Pool::searches when it became free
+  Context context;
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_split() const { return previous || next; }
+  bool is_free() const { return !allocated && marks == 0; }
 };
 
 bool FreeOrder::operator()(const Block* a, const Block* b) const {
-  if (a->stream != b->stream) return a->stream < b->stream;
+  if (a->segment->stream != b->segment->stream) return a->segment->stream < b->segment->stream;
   if (a->size != b->size) return a->size < b->size;
   return a->address < b->address;
 }
@@ -96,10 +238,27 @@ struct Device {
   MemoryStats stats;
   double fraction = 1.0;
   bool fraction_set = false;
-  std::map<PoolId, Pool> pools; // {0, 0} is the ordinary one
+  size_t taken = 0; // bytes of the device this process has
+  std::map<PoolId, Pool> pools;
   std::vector<std::pair<PoolId, std::function<bool(c10::Stream)>>> active_pools;
-  std::vector<Block*> leaving;    // freed, see Block::waits_for
-  std::set<PoolId> unused_pools;  // to be given back
+  std::list<std::pair<MarkPtr, Block*>> pending; // freed, and in use by work of another stream
+};
+
+// Memory that did not go through the cache.
+struct Foreign {
+  size_t size;
+  int device;
+  c10::Stream stream;
+  bool custom;
+};
+
+struct Request {
+  int device;
+  size_t size;
+  c10::Stream stream;
+  bool is_small;
+  PoolId pool;
+  Context context;
 };
 
 std::string format_size(size_t n) {
@@ -121,100 +280,117 @@ class DeviceMemory {
  public:
   std::mutex mutex;
 
-  void* allocate(int device_index, size_t requested, c10::Stream stream) {
+  void* allocate(int index, size_t requested, c10::Stream stream) {
     check_not_bad_fork();
-    std::string oom;
-    {
-      std::unique_lock<std::mutex> lock(mutex);
-      Device& device = devices_[device_index];
-      if (!device.leaving.empty()) finish_leaving(device);
-      if (!device.unused_pools.empty()) drop_unused(device, device_index);
-      if (requested <= std::numeric_limits<size_t>::max() / 2) {
-        size_t size = requested < kMinBlock ? kMinBlock : round_up(requested, kMinBlock);
-        if (Block* block = take_block(device, device_index, size, stream, lock)) {
-          hand_out(device, block, size, requested);
-          return block->address;
+    Context context = gather_context(KeepContext::State); // not under the lock: it takes the GIL
+    std::unique_lock<std::mutex> lock(mutex);
+    if (custom_) return allocate_foreign(lock, index, requested, stream, true);
+    if (caching_is_off()) return allocate_foreign(lock, index, requested, stream, false);
+    Device& device = devices_[index];
+    finish_pending(device);
+    if (requested <= kNoLimit / 2) {
+      size_t size = rounded(requested);
+      Request request{index, size, stream, size <= kSmallSize, pool_for(device, stream), context};
+      Block* block = find_free(device, request);
+      if (!block) block = new_segment(device, request);
+      if (!block && release_oversize(device, request)) block = new_segment(device, request);
+      if (!block) {
+        lock.unlock();
+        ipc_collect();
+        lock.lock();
+        if (settle(device, index, lock)) {
+          release_cached(device, context);
+          device.stats.num_alloc_retries += 1;
+          block = new_segment(device, request);
         }
+        if (!block) block = find_free(device, request); // what others gave back meanwhile
       }
-      device.stats.num_ooms += 1;
-      oom = oom_message(device, device_index, requested);
+      if (block) {
+        hand_out(device, block, request, requested);
+        return block->address;
+      }
     }
-    auto info = memory_info(device_index);
-    for (auto& observer : observers_) {
-      observer(device_index, requested, info.second, info.first);
-    }
-    throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, oom);
+    out_of_memory(lock, index, requested, stream, context);
   }
 
   void free(void* pointer) {
     if (!pointer) return;
-    std::lock_guard<std::mutex> lock(mutex);
+    Context context = gather_context(KeepContext::All);
+    std::unique_lock<std::mutex> lock(mutex);
     auto found = live_.find(pointer);
-    TORCH_CHECK(found != live_.end(), "MUSA error: invalid device pointer: ", pointer);
+    if (found == live_.end()) {
+      free_foreign(lock, pointer);
+      return;
+    }
     Block* block = found->second;
     live_.erase(found);
-    Device& device = devices_[block->device];
-    MemoryStats& stats = device.stats;
-    stats.allocation.sub(1, block->is_small);
-    stats.allocated_bytes.sub(int64_t(block->size), block->is_small);
-    stats.requested_bytes.sub(int64_t(block->requested), block->is_small);
-    block->allocated = false;
-    block->requested = 0;
-    std::set<c10::StreamId> uses = std::move(block->uses);
-    block->uses.clear();
-    if (may_defer() && !in_bad_fork()) {
-      for (c10::StreamId id : uses) {
-        MarkPtr passed = mark(c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, c10::DeviceIndex(block->device)), id));
-        if (passed->capture || !passed->done()) block->waits_for.push_back(std::move(passed));
-      }
-    }
-    if (block->waits_for.empty()) {
-      int index = block->device;
-      free_now(device, block);
-      if (!device.unused_pools.empty()) drop_unused(device, index);
-    } else {
-      device.leaving.push_back(block);
-    }
+    request_free(block, context);
   }
 
-  // The stream works on the memory: it is not handed out again before that is done.
-  void record(void* pointer, c10::Stream stream) {
-    std::lock_guard<std::mutex> lock(mutex);
+  void record_stream(void* pointer, c10::Stream stream) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (custom_ && custom_->record_stream) {
+      auto custom = custom_;
+      lock.unlock();
+      custom->record_stream(pointer, stream_handle(stream));
+      return;
+    }
     auto found = live_.find(pointer);
-    if (found == live_.end() || found->second->stream == stream.id()) return;
-    found->second->uses.insert(stream.id());
+    if (found == live_.end()) return; // received from another process, or not of this allocator
+    Block* block = found->second;
+    if (stream.id() == block->segment->stream && stream.device_index() == block->segment->device) return;
+    for (const c10::Stream& user : block->users) {
+      if (user == stream) return;
+    }
+    block->users.push_back(stream);
   }
 
   void empty_cache() {
+    Context context = gather_context(KeepContext::All);
+    CustomAllocatorPtr custom;
+    std::vector<int> used;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      custom = custom_;
+      for (auto& entry : devices_) used.push_back(entry.first);
+    }
+    if (custom) {
+      if (custom->reset) custom->reset();
+      return;
+    }
     std::unique_lock<std::mutex> lock(mutex);
-    for (auto& [index, device] : devices_) {
+    for (int index : used) {
+      Device& device = devices_[index];
       TORCH_CHECK(settle(device, index, lock), "MUSA error: operation not permitted when stream is capturing (the cache was emptied)");
-      release_cached(device);
-      drop_unused(device, index);
+      release_cached(device, context);
     }
   }
 
   MemoryStats stats(int index) {
     std::lock_guard<std::mutex> lock(mutex);
-    return devices_[index].stats;
+    check_caching("getDeviceStats");
+    MemoryStats result = devices_[index].stats;
+    result.max_split_size = options_.max_split == kNoLimit ? -1 : int64_t(options_.max_split);
+    return result;
   }
 
   template <class F>
-  void each_stat(int index, F f) {
+  void each_stat(int index, F f, const char* name) {
     std::lock_guard<std::mutex> lock(mutex);
+    check_caching(name);
     MemoryStats& s = devices_[index].stats;
-    for (StatTriple* t : {&s.allocation, &s.segment, &s.active, &s.inactive_split, &s.allocated_bytes,
-                          &s.reserved_bytes, &s.active_bytes, &s.inactive_split_bytes, &s.requested_bytes}) {
-      f(t->all);
-      f(t->small);
-      f(t->large);
+    for (StatTriple* triple : {&s.allocation, &s.segment, &s.active, &s.inactive_split, &s.allocated_bytes, &s.reserved_bytes,
+                               &s.active_bytes, &s.inactive_split_bytes, &s.requested_bytes}) {
+      f(triple->all);
+      f(triple->small);
+      f(triple->large);
     }
     f(s.oversize_allocations);
     f(s.oversize_segments);
   }
 
   void reset_accumulated(int index) {
-    each_stat(index, [](Stat& stat) { stat.allocated = stat.freed = 0; });
+    each_stat(index, [](Stat& stat) { stat.allocated = stat.freed = 0; }, "resetAccumulatedStats");
     std::lock_guard<std::mutex> lock(mutex);
     MemoryStats& s = devices_[index].stats;
     s.num_alloc_retries = s.num_ooms = s.num_sync_all_streams = 0;
@@ -222,7 +398,13 @@ class DeviceMemory {
   }
 
   void set_fraction(int index, double fraction) {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
+    if (custom_) {
+      auto custom = custom_;
+      lock.unlock();
+      if (custom->set_memory_fraction) custom->set_memory_fraction(fraction, index);
+      return;
+    }
     devices_[index].fraction = fraction;
     devices_[index].fraction_set = true;
   }
@@ -230,115 +412,525 @@ class DeviceMemory {
   std::pair<size_t, size_t> info(int index) {
     std::lock_guard<std::mutex> lock(mutex);
     size_t total = config().memory;
-    size_t used = size_t(devices_[index].stats.reserved_bytes.all.current);
+    size_t used = devices_[index].taken;
     return {total > used ? total - used : 0, total};
   }
 
   std::vector<SegmentView> snapshot() {
+    Context context = gather_context(KeepContext::All);
     std::lock_guard<std::mutex> lock(mutex);
+    check_caching("snapshot");
     std::vector<SegmentView> result;
-    for (auto& [address, head] : segments_) {
-      c10::Stream stream(c10::Stream::UNSAFE, c10::Device(kMusa, c10::DeviceIndex(head->device)), head->stream);
-      SegmentView view{head->device, size_t(address), 0, 0, 0, 0, stream_handle(stream), head->is_small, head->pool, {}};
-      for (Block* block = head; block; block = block->next) {
-        view.total += block->size;
-        if (block->allocated) {
-          view.allocated += block->size;
+    std::map<int, size_t> active;
+    for (auto& [address, segment] : segments_) {
+      SegmentView view{segment->device, size_t(address), segment->size, 0, 0, 0, stream_handle(stream_of(segment.get())),
+                       segment->is_small, segment->is_expandable, segment->pool, segment->context, {}};
+      for (Block* block = segment->first; block; block = block->next) {
+        auto state = block->allocated ? BlockView::Allocated : block->marks ? BlockView::PendingFree : BlockView::Inactive;
+        if (block->allocated) view.allocated += block->size;
+        if (!block->is_free()) {
           view.active += block->size;
           view.requested += block->requested;
         }
-        view.blocks.push_back({size_t(block->address), block->size, block->requested, block->allocated});
+        view.blocks.push_back({size_t(block->address), block->size, block->requested, state, block->context});
       }
+      active[view.device] += view.active;
       result.push_back(std::move(view));
     }
+    for (auto& [index, bytes] : active) trace(index, Action::Snapshot, 0, bytes, default_stream(index), context);
     return result;
   }
 
   int device_of(const void* pointer) {
+    int index = arena_device(pointer);
+    if (index >= 0) return index;
     std::lock_guard<std::mutex> lock(mutex);
-    auto after = segments_.upper_bound(static_cast<char*>(const_cast<void*>(pointer)));
-    if (after == segments_.begin()) return -1;
-    Block* head = std::prev(after)->second;
-    size_t total = 0;
-    for (Block* block = head; block; block = block->next) total += block->size;
-    return static_cast<const char*>(pointer) < head->address + total ? head->device : -1;
+    auto* p = static_cast<char*>(const_cast<void*>(pointer));
+    auto after = foreign_.upper_bound(p);
+    if (after != foreign_.begin()) {
+      auto& [address, foreign] = *std::prev(after);
+      if (p < address + foreign.size) return foreign.device;
+    }
+    auto later = segments_.upper_bound(p); // segments of a pool's own allocator
+    if (later == segments_.begin()) return -1;
+    Segment& segment = *std::prev(later)->second;
+    return p < segment.address + segment.size ? segment.device : -1;
   }
 
   bool is_live(const void* pointer) {
+    auto* p = const_cast<void*>(pointer);
     std::lock_guard<std::mutex> lock(mutex);
-    return live_.count(const_cast<void*>(pointer)) != 0;
+    return live_.count(p) != 0 || foreign_.count(static_cast<char*>(p)) != 0;
+  }
+
+  // ---- private pools
+
+  void create_pool(int index, PoolId id, CustomAllocatorPtr custom) {
+    std::lock_guard<std::mutex> lock(mutex);
+    Pool& pool = devices_[index].pools[id];
+    pool.users += 1;
+    if (custom) pool.custom = std::move(custom);
   }
 
   void begin_pool(int index, PoolId id, std::function<bool(c10::Stream)> filter) {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
+    if (custom_) {
+      auto custom = custom_;
+      lock.unlock();
+      TORCH_CHECK(custom->begin_allocate_to_pool, "MUSAPluggableAllocator: no begin_allocate_to_pool function was set.");
+      custom->begin_allocate_to_pool(index, id, [filter, index](void* handle) { return filter(stream_from_handle(handle, index)); });
+      return;
+    }
     Device& device = devices_[index];
-    auto [found, is_new] = device.pools.try_emplace(id);
-    if (!is_new) found->second.users += 1;
+    for (auto& active : device.active_pools) {
+      TORCH_CHECK(active.first != id, "beginAllocateToPool: already recording to mempool_id");
+    }
+    Pool& pool = device.pools[id];
+    pool.users += 1;
+    for (auto& [other, state] : devices_) { // a pool's own allocator serves every device
+      auto found = state.pools.find(id);
+      if (found != state.pools.end() && found->second.custom) pool.custom = found->second.custom;
+    }
     device.active_pools.emplace_back(id, std::move(filter));
   }
 
   void end_pool(int index, PoolId id) {
-    std::lock_guard<std::mutex> lock(mutex);
-    auto& active = devices_[index].active_pools;
-    for (auto it = active.rbegin(); it != active.rend(); ++it) {
-      if (it->first == id) {
-        active.erase(std::next(it).base());
-        return;
-      }
+    std::unique_lock<std::mutex> lock(mutex);
+    if (custom_) {
+      auto custom = custom_;
+      lock.unlock();
+      if (custom->end_allocate_to_pool) custom->end_allocate_to_pool(index, id);
+      return;
     }
-    TORCH_CHECK(false, "endAllocatePool: the pool is not in use on device ", index);
+    auto& active = devices_[index].active_pools;
+    auto found = std::find_if(active.begin(), active.end(), [&](auto& entry) { return entry.first == id; });
+    TORCH_CHECK(found != active.end(), "endAllocatePool: not currently recording to mempool_id");
+    active.erase(found);
   }
 
   void release_pool(int index, PoolId id) {
     std::unique_lock<std::mutex> lock(mutex);
+    if (custom_) {
+      auto custom = custom_;
+      lock.unlock();
+      if (custom->release_pool) custom->release_pool(index, id);
+      return;
+    }
     Device& device = devices_[index];
     auto found = device.pools.find(id);
-    if (found == device.pools.end()) return; // released with its last segment
+    TORCH_CHECK(found != device.pools.end() && found->second.users > 0, "releasePool: the pool (", id.first, ", ", id.second,
+                ") is not in use on device ", index);
     found->second.users -= 1;
-    if (found->second.users > 0) return;
-    device.unused_pools.insert(id);
-    settle(device, index, lock);
-    drop_unused(device, index);
+    if (found->second.users == 0 && found->second.segments == 0) device.pools.erase(found);
   }
 
+  void empty_pool(int index, PoolId id) {
+    Context context = gather_context(KeepContext::All);
+    std::unique_lock<std::mutex> lock(mutex);
+    Device& device = devices_[index];
+    // During a capture the next empty_cache() does it.
+    if (settle(device, index, lock) && device.pools.count(id)) release_free(device, id, context);
+  }
+
+  bool has_live(int index, PoolId id, const std::set<void*>& expected) {
+    std::lock_guard<std::mutex> lock(mutex);
+    size_t seen = 0;
+    for (Block* block : blocks_of(index, id)) {
+      if (!block->allocated) continue;
+      if (!expected.count(block->address)) return false;
+      seen += 1;
+    }
+    return seen == expected.size();
+  }
+
+  PoolState state_of(int index, PoolId id) {
+    std::lock_guard<std::mutex> lock(mutex);
+    check_pool(index, id);
+    PoolState result{id, {}};
+    for (auto& [address, segment] : segments_) {
+      if (segment->device != index || segment->pool != id) continue;
+      result.segments.emplace_back();
+      for (Block* block = segment->first; block; block = block->next) {
+        TORCH_CHECK(block->marks == 0, "a block of the pool is still in use by another stream");
+        result.segments.back().push_back({block->address, block->size, block->requested, block->allocated});
+      }
+    }
+    return result;
+  }
+
+  PoolChange set_state(int index, const PoolState& state) {
+    Context context = gather_context(KeepContext::All);
+    PoolChange change;
+    std::lock_guard<std::mutex> lock(mutex);
+    check_pool(index, state.pool);
+    Device& device = devices_[index];
+    std::vector<void*> live;
+    for (Block* block : blocks_of(index, state.pool)) {
+      TORCH_CHECK(block->marks == 0, "a block of the pool is still in use by another stream");
+      if (block->allocated) live.push_back(block->address);
+    }
+    for (auto& pieces : state.segments) {
+      auto found = segments_.find(pieces.front().address);
+      size_t size = 0;
+      for (auto& piece : pieces) size += piece.size;
+      TORCH_CHECK(found != segments_.end() && found->second->pool == state.pool && found->second->size == size,
+                  "a segment of the checkpoint is gone");
+    }
+    for (void* pointer : live) {
+      Block* block = live_.at(pointer);
+      live_.erase(pointer);
+      request_free(block, context);
+      change.freed.push_back(pointer);
+    }
+    for (auto& pieces : state.segments) {
+      Segment* segment = segments_.at(pieces.front().address).get();
+      Block* block = segment->first;
+      remove_free(device, block);
+      for (size_t i = 0; i + 1 < pieces.size(); ++i) block = split(block, pieces[i].size);
+      block = segment->first;
+      for (auto& piece : pieces) {
+        if (piece.allocated) {
+          mark_allocated(device, block, piece.requested, context);
+          change.allocated.emplace_back(block->address, block->address, device_deleter(),
+                                        c10::Device(kMusa, c10::DeviceIndex(index)));
+        } else {
+          put_free(device, block);
+        }
+        block = block->next;
+      }
+    }
+    return change;
+  }
+
+  // ---- the rest
+
   void attach(OomObserver observer) {
+    std::lock_guard<std::mutex> lock(mutex);
     observers_.push_back(std::move(observer));
   }
 
- private:
-  FreeList& list_of(Device& device, const Block* block) {
-    Pool& pool = device.pools[block->pool];
-    return block->is_small ? pool.small : pool.large;
+  void change(CustomAllocatorPtr custom) {
+    std::lock_guard<std::mutex> lock(mutex);
+    TORCH_CHECK(!initialized_, "Can't swap an already initialized allocator");
+    custom_ = std::move(custom);
+  }
+  CustomAllocatorPtr custom() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return custom_;
+  }
+  void init() {
+    CustomAllocatorPtr custom;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (initialized_) return;
+      initialized_ = true;
+      custom = custom_;
+    }
+    if (custom && custom->init) custom->init(device_count());
   }
 
-  void free_now(Device& device, Block* block) {
-    block->waits_for.clear();
-    device.stats.active.sub(1, block->is_small);
-    device.stats.active_bytes.sub(int64_t(block->size), block->is_small);
+  void set_options(Options options) {
+    std::lock_guard<std::mutex> lock(mutex);
+    options_ = std::move(options);
+  }
+  Options options() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return options_;
+  }
+
+ private:
+  static c10::Stream stream_of(const Segment* segment) {
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kMusa, c10::DeviceIndex(segment->device)), segment->stream);
+  }
+
+  void check_caching(const char* what) {
+    TORCH_CHECK(!custom_, "MUSAPluggableAllocator does not yet support ", what,
+                ". If you need it, please file an issue describing your use case.");
+  }
+
+  void check_pool(int index, PoolId id) {
+    TORCH_CHECK(devices_[index].pools.count(id), "Could not find private pool (", id.first, ", ", id.second, ") on device ", index);
+  }
+
+  std::vector<Block*> blocks_of(int index, PoolId id) {
+    std::vector<Block*> result;
+    for (auto& [address, segment] : segments_) {
+      if (segment->device != index || segment->pool != id) continue;
+      for (Block* block = segment->first; block; block = block->next) result.push_back(block);
+    }
+    return result;
+  }
+
+  PoolId pool_for(Device& device, c10::Stream stream) {
+    for (auto& [id, filter] : device.active_pools) {
+      if (filter(stream)) return id;
+    }
+    return kOrdinary;
+  }
+
+  size_t rounded(size_t requested) {
+    if (requested < kMinBlock) return kMinBlock;
+    size_t divisions = options_.divisions[division_slot(requested / kMiB)];
+    if (divisions > 1 && requested > kMinBlock * divisions) {
+      if ((requested & (requested - 1)) == 0) return requested;
+      size_t power = 1;
+      while (power * 2 < requested) power *= 2;
+      return std::max(round_up(requested, power / divisions), kMinBlock);
+    }
+    return round_up(requested, kMinBlock);
+  }
+
+  FreeList& list_of(Device& device, const Block* block) {
+    Pool& pool = device.pools[block->segment->pool];
+    return block->segment->is_small ? pool.small : pool.large;
+  }
+
+  void put_free(Device& device, Block* block) {
+    block->born = device.pools[block->segment->pool].searches;
+    list_of(device, block).insert(block);
+    if (block->is_split()) {
+      device.stats.inactive_split.add(1, block->segment->is_small);
+      device.stats.inactive_split_bytes.add(int64_t(block->size), block->segment->is_small);
+    }
+  }
+
+  void remove_free(Device& device, Block* block) {
+    list_of(device, block).erase(block);
+    if (block->is_split()) {
+      device.stats.inactive_split.sub(1, block->segment->is_small);
+      device.stats.inactive_split_bytes.sub(int64_t(block->size), block->segment->is_small);
+    }
+  }
+
+  // Joins a free neighbour into the block, which is in no free list at this moment.
+  void merge(Device& device, Block* block, Block* neighbour) {
+    if (!neighbour || !neighbour->is_free()) return;
+    remove_free(device, neighbour);
+    if (neighbour == block->previous) {
+      if (neighbour->previous) {
+        neighbour->previous->next = block;
+      } else {
+        block->segment->first = block;
+      }
+      block->address = neighbour->address;
+      block->previous = neighbour->previous;
+    } else {
+      if (neighbour->next) neighbour->next->previous = block;
+      block->next = neighbour->next;
+    }
+    block->size += neighbour->size;
+    delete neighbour;
+  }
+
+  // Cuts the block after `size` bytes and returns the rest. Neither is in a free list.
+  Block* split(Block* block, size_t size) {
+    auto* rest = new Block{block->segment, block->size - size, block->address + size};
+    rest->previous = block;
+    rest->next = block->next;
+    if (rest->next) rest->next->previous = rest;
+    block->next = rest;
+    block->size = size;
+    return rest;
+  }
+
+  // A free block for the request, out of its free list.
+  Block* find_free(Device& device, const Request& request) {
+    Pool& pool = device.pools[request.pool];
+    pool.searches += 1;
+    FreeList& list = request.is_small ? pool.small : pool.large;
+    Segment like{request.device, request.stream.id(), nullptr, 0, request.is_small, false, request.pool, nullptr, nullptr};
+    Block key{&like, request.size, nullptr};
+    auto found = list.lower_bound(&key);
+    if (found == list.end() || (*found)->segment->stream != request.stream.id()) return nullptr;
+    Block* block = *found;
+    // With max_split_size_mb large blocks are not broken up: one may not serve a request that is much smaller.
+    if (request.size < options_.max_split && block->size >= options_.max_split) return nullptr;
+    if (request.size >= options_.max_split && block->size >= request.size + kLargeSegment) return nullptr;
+    remove_free(device, block);
+    return block;
+  }
+
+  size_t limit(Device& device) { return size_t(double(config().memory) * device.fraction); }
+
+  bool has_room(Device& device, size_t size) {
+    size_t most = limit(device);
+    return size <= most && device.taken <= most - size;
+  }
+
+  Block* new_segment(Device& device, const Request& request) {
+    if (device.fraction_set && options_.collect_above > 0) collect(device, request.context);
+    Pool& pool = device.pools[request.pool];
+    if (options_.expandable && !pool.custom) return expand(device, request);
+    size_t size = request.is_small ? kSmallSegment
+        : request.size < kMinOwnSegment ? kLargeSegment
+                                        : round_up(request.size, kSegmentRound);
+    char* memory = nullptr;
+    if (pool.custom) {
+      memory = static_cast<char*>(pool.custom->allocate(size, request.device, stream_handle(request.stream)));
+    } else if (has_room(device, size)) {
+      memory = arena_take(request.device, size, false);
+      if (memory) device.taken += size;
+    }
+    if (!memory) return nullptr;
+    Block* block = add_segment(request, memory, size, false, pool.custom);
+    pool.segments += 1;
+    device.stats.num_device_alloc += 1;
+    device.stats.segment.add(1, request.is_small);
+    device.stats.reserved_bytes.add(int64_t(size), request.is_small);
+    if (size >= options_.max_split) device.stats.oversize_segments.add(1);
+    note(block->segment, Action::SegmentAlloc, memory, size, request.context);
+    return block;
+  }
+
+  Block* add_segment(const Request& request, char* memory, size_t size, bool expandable, CustomAllocatorPtr custom) {
+    auto segment = std::make_unique<Segment>(Segment{request.device, request.stream.id(), memory, size, request.is_small,
+                                                     expandable, request.pool, std::move(custom), request.context});
+    auto* block = new Block{segment.get(), size, memory};
+    segment->first = block;
+    segments_[memory] = std::move(segment);
+    return block;
+  }
+
+  // Expandable segments grow in place as long as the addresses behind them are free.
+  Block* expand(Device& device, const Request& request) {
+    Pool& pool = device.pools[request.pool];
+    for (auto& [address, segment] : segments_) {
+      if (!segment->is_expandable || segment->device != request.device || segment->pool != request.pool ||
+          segment->stream != request.stream.id() || segment->is_small != request.is_small) {
+        continue;
+      }
+      Block* last = segment->first;
+      while (last->next) last = last->next;
+      size_t have = last->is_free() ? last->size : 0;
+      size_t more = round_up(request.size - std::min(have, request.size), segment->granule());
+      char* end = segment->address + segment->size;
+      if (!has_room(device, more) || !arena_extend(request.device, end, more)) continue;
+      if (have) {
+        remove_free(device, last);
+        last->size += more;
+      } else {
+        auto* fresh = new Block{segment.get(), more, end};
+        fresh->previous = last;
+        last->next = fresh;
+        last = fresh;
+      }
+      segment->size += more;
+      map_pages(device, segment.get(), end, more, request.context);
+      return last;
+    }
+    size_t size = round_up(request.size, request.is_small ? kSmallSegment : kLargeSegment);
+    char* memory = has_room(device, size) ? arena_take(request.device, size, true) : nullptr;
+    if (!memory) return nullptr;
+    Block* block = add_segment(request, memory, size, true, nullptr);
+    pool.segments += 1;
+    map_pages(device, block->segment, memory, size, request.context);
+    return block;
+  }
+
+  void map_pages(Device& device, Segment* segment, char* address, size_t size, const Context& context) {
+    device.taken += size;
+    device.stats.num_device_alloc += 1;
+    device.stats.reserved_bytes.add(int64_t(size), segment->is_small);
+    note(segment, Action::SegmentMap, address, size, context);
+  }
+
+  // Gives the whole pages of a free block back. What is left before and behind becomes two segments.
+  void unmap_pages(Device& device, Block* block, const Context& context) {
+    Segment* segment = block->segment;
+    // Segments begin at any place in the arena, so pages are counted from there.
+    size_t granule = segment->granule(), start = size_t(block->address - segment->address);
+    size_t from = round_up(start, granule), to = (start + block->size) / granule * granule;
+    if (to <= from) return;
+    remove_free(device, block);
+    char *first = segment->address + from, *last = segment->address + to;
+    Block* tail = last < block->address + block->size ? split(block, size_t(last - block->address)) : nullptr;
+    Block* head = first > block->address ? block : nullptr;
+    Block* middle = head ? split(block, size_t(first - block->address)) : block;
+    Block *before = middle->previous, *behind = middle->next;
+    size_t size = middle->size;
+    delete middle;
+    note(segment, Action::SegmentUnmap, first, size, context);
+    device.taken -= size;
+    device.stats.num_device_free += 1;
+    device.stats.reserved_bytes.sub(int64_t(size), segment->is_small);
+    arena_give(segment->device, first, size);
+    if (before) before->next = nullptr;
+    if (behind) {
+      behind->previous = nullptr;
+      auto rest = std::make_unique<Segment>(*segment);
+      rest->address = last;
+      rest->size = size_t(segment->address + segment->size - last);
+      rest->first = behind;
+      for (Block* b = behind; b; b = b->next) b->segment = rest.get();
+      device.pools[segment->pool].segments += 1;
+      segments_[last] = std::move(rest);
+    }
+    segment->size = from;
+    if (head) put_free(device, head);
+    if (tail) put_free(device, tail);
+    if (!before) {
+      device.pools[segment->pool].segments -= 1;
+      segments_.erase(segment->address);
+    }
+  }
+
+  void hand_out(Device& device, Block* block, const Request& request, size_t requested) {
+    Segment* segment = block->segment;
+    size_t rest = block->size - request.size;
+    bool cut = segment->is_small || segment->is_expandable ? rest >= kMinBlock
+                                                           : request.size < options_.max_split && rest > kSmallSize;
+    if (cut) put_free(device, split(block, request.size));
+    mark_allocated(device, block, requested, request.context);
+  }
+
+  void mark_allocated(Device& device, Block* block, size_t requested, const Context& context) {
+    bool is_small = block->segment->is_small;
+    block->allocated = true;
+    block->requested = requested;
+    block->context = context;
+    live_[block->address] = block;
+    device.stats.allocation.add(1, is_small);
+    device.stats.allocated_bytes.add(int64_t(block->size), is_small);
+    device.stats.requested_bytes.add(int64_t(requested), is_small);
+    device.stats.active.add(1, is_small);
+    device.stats.active_bytes.add(int64_t(block->size), is_small);
+    if (block->size >= options_.max_split) device.stats.oversize_allocations.add(1);
+    note(block->segment, Action::Alloc, block->address, requested, context);
+  }
+
+  void request_free(Block* block, const Context& context) {
+    Device& device = devices_[block->segment->device];
+    bool is_small = block->segment->is_small;
+    device.stats.allocation.sub(1, is_small);
+    device.stats.allocated_bytes.sub(int64_t(block->size), is_small);
+    if (block->size >= options_.max_split) device.stats.oversize_allocations.sub(1);
+    note(block->segment, Action::FreeRequested, block->address, block->requested, context ? context : block->context);
+    block->allocated = false;
+    if (block->users.empty()) {
+      complete_free(device, block, context);
+      return;
+    }
+    if (in_bad_fork()) { // no work here, and the queues are the parent's
+      block->users.clear();
+      complete_free(device, block, context);
+      return;
+    }
+    block->marks = int(block->users.size());
+    for (const c10::Stream& stream : block->users) device.pending.emplace_back(mark(stream), block);
+    block->users.clear();
+  }
+
+  void complete_free(Device& device, Block* block, const Context& context) {
+    bool is_small = block->segment->is_small;
+    note(block->segment, Action::FreeCompleted, block->address, block->requested, context ? context : block->context);
+    device.stats.active.sub(1, is_small);
+    device.stats.active_bytes.sub(int64_t(block->size), is_small);
+    device.stats.requested_bytes.sub(int64_t(block->requested), is_small);
+    block->requested = 0;
+    block->context = nullptr;
     merge(device, block, block->previous);
     merge(device, block, block->next);
     put_free(device, block);
-    // A pool that nobody uses gives its memory back, though not here, where the device may still work on it.
-    if (device.pools[block->pool].users <= 0) device.unused_pools.insert(block->pool);
-  }
-
-  // Frees what other streams have finished with. A mark made in a capture has no place in time, so such memory waits
-  // for the end of all captures.
-  void finish_leaving(Device& device) {
-    auto& leaving = device.leaving;
-    for (size_t i = 0; i < leaving.size();) {
-      bool passed = true;
-      for (const MarkPtr& mark : leaving[i]->waits_for) {
-        passed = passed && (mark->capture ? !captures_underway() : mark->done());
-      }
-      if (!passed) {
-        ++i;
-        continue;
-      }
-      Block* block = leaving[i];
-      leaving.erase(leaving.begin() + std::ptrdiff_t(i));
-      free_now(device, block);
-    }
   }
 
   // Before memory goes back to the host: nothing on the device may be at work. Work may free tensors, so it is waited
@@ -351,166 +943,223 @@ class DeviceMemory {
       wait_device(index);
       lock.lock();
     }
-    finish_leaving(device);
+    finish_pending(device);
     return true;
   }
 
-  void put_free(Device& device, Block* block) {
-    list_of(device, block).insert(block);
-    if (block->is_split()) {
-      device.stats.inactive_split.add(1, block->is_small);
-      device.stats.inactive_split_bytes.add(int64_t(block->size), block->is_small);
+  // Frees what other streams have finished with. A mark made in a capture has no place in time, so such memory waits
+  // for the end of all captures.
+  void finish_pending(Device& device) {
+    for (auto it = device.pending.begin(); it != device.pending.end();) {
+      if (it->first->capture ? captures_underway() : !it->first->done()) {
+        ++it;
+        continue;
+      }
+      Block* block = it->second;
+      it = device.pending.erase(it);
+      if (--block->marks == 0) complete_free(device, block, nullptr);
     }
   }
 
-  void remove_free(Device& device, Block* block) {
-    list_of(device, block).erase(block);
-    if (block->is_split()) {
-      device.stats.inactive_split.sub(1, block->is_small);
-      device.stats.inactive_split_bytes.sub(int64_t(block->size), block->is_small);
-    }
+  void note(Segment* segment, Action action, char* address, size_t size, const Context& context) {
+    if (history_enabled()) trace(segment->device, action, size_t(address), size, stream_of(segment), context);
   }
 
-  // Joins a free neighbour into the block, which is in no free list at this moment.
-  void merge(Device& device, Block* block, Block* neighbour) {
-    if (!neighbour || neighbour->is_busy()) return;
-    remove_free(device, neighbour);
-    if (neighbour == block->previous) {
-      if (neighbour->previous) neighbour->previous->next = block;
-      if (!neighbour->previous) segments_[neighbour->address] = block;
-      block->address = neighbour->address;
-      block->previous = neighbour->previous;
+  void release_block(Device& device, Block* block, const Context& context) {
+    Segment* segment = block->segment;
+    remove_free(device, block);
+    note(segment, Action::SegmentFree, block->address, block->size, context);
+    if (segment->custom) {
+      segment->custom->free(block->address, block->size, segment->device, stream_handle(stream_of(segment)));
     } else {
-      if (neighbour->next) neighbour->next->previous = block;
-      block->next = neighbour->next;
+      arena_give(segment->device, block->address, block->size);
+      device.taken -= block->size;
     }
-    block->size += neighbour->size;
-    delete neighbour;
+    device.pools[segment->pool].segments -= 1;
+    device.stats.num_device_free += 1;
+    device.stats.segment.sub(1, segment->is_small);
+    device.stats.reserved_bytes.sub(int64_t(block->size), segment->is_small);
+    if (block->size >= options_.max_split) device.stats.oversize_segments.sub(1);
+    char* address = segment->address;
+    delete block;
+    segments_.erase(address);
   }
 
-  // A free block of at least `size` bytes, out of its free list; nullptr when memory is exhausted.
-  Block* take_block(Device& device, int index, size_t size, c10::Stream stream, std::unique_lock<std::mutex>& lock) {
-    PoolId id{0, 0};
-    for (auto it = device.active_pools.rbegin(); it != device.active_pools.rend(); ++it) {
-      if (it->second(stream)) {
-        id = it->first;
-        break;
+  void release_free(Device& device, PoolId id, const Context& context) {
+    Pool& pool = device.pools[id];
+    for (FreeList* list : {&pool.small, &pool.large}) {
+      std::vector<Block*> blocks(list->begin(), list->end());
+      for (Block* block : blocks) {
+        if (block->segment->is_expandable) {
+          unmap_pages(device, block, context);
+        } else if (!block->is_split()) {
+          release_block(device, block, context);
+        }
       }
     }
-    bool is_small = size <= kSmallSize;
-    Pool& pool = device.pools[id];
-    FreeList& list = is_small ? pool.small : pool.large;
-    Block key{index, stream.id(), size, nullptr, is_small, id};
-    auto found = list.lower_bound(&key);
-    if (found != list.end() && (*found)->stream == stream.id()) {
-      Block* block = *found;
-      remove_free(device, block);
-      return block;
-    }
-    size_t segment = is_small ? kSmallSegment : size < kMinOwnSegment ? kLargeSegment : round_up(size, kSegmentRound);
-    Block* block = new_segment(device, index, segment, stream, is_small, id);
-    if (!block && settle(device, index, lock)) {
-      release_cached(device);
-      device.stats.num_alloc_retries += 1;
-      block = new_segment(device, index, segment, stream, is_small, id);
-    }
-    return block;
+    if (id != kOrdinary && pool.users <= 0 && pool.segments == 0) device.pools.erase(id);
   }
 
-  Block* new_segment(Device& device, int index, size_t size, c10::Stream stream, bool is_small, PoolId id) {
-    size_t limit = size_t(double(config().memory) * device.fraction);
-    size_t used = size_t(device.stats.reserved_bytes.all.current);
-    if (size > limit || used > limit - size) return nullptr;
-    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return nullptr; // the host has no memory either
-    auto* block = new Block{index, stream.id(), size, static_cast<char*>(memory), is_small, id};
-    segments_[block->address] = block;
-    device.pools[id].segments += 1;
-    device.stats.num_device_alloc += 1;
-    device.stats.segment.add(1, is_small);
-    device.stats.reserved_bytes.add(int64_t(size), is_small);
-    return block;
-  }
-
-  void hand_out(Device& device, Block* block, size_t size, size_t requested) {
-    size_t rest = block->size - size;
-    if (block->is_small ? rest >= kMinBlock : rest > kSmallSize) {
-      auto* tail = new Block{block->device, block->stream, rest, block->address + size, block->is_small, block->pool};
-      tail->previous = block;
-      tail->next = block->next;
-      if (tail->next) tail->next->previous = tail;
-      block->next = tail;
-      block->size = size;
-      put_free(device, tail);
-    }
-    block->allocated = true;
-    block->requested = requested;
-    live_[block->address] = block;
-    device.stats.allocation.add(1, block->is_small);
-    device.stats.allocated_bytes.add(int64_t(block->size), block->is_small);
-    device.stats.requested_bytes.add(int64_t(requested), block->is_small);
-    device.stats.active.add(1, block->is_small);
-    device.stats.active_bytes.add(int64_t(block->size), block->is_small);
-  }
-
-  void release_list(Device& device, FreeList& list) {
-    for (auto it = list.begin(); it != list.end();) {
-      Block* block = *it++;
-      if (block->is_split()) continue;
-      remove_free(device, block);
-      segments_.erase(block->address);
-      munmap(block->address, block->size);
-      device.pools[block->pool].segments -= 1;
-      device.stats.num_device_free += 1;
-      device.stats.segment.sub(1, block->is_small);
-      device.stats.reserved_bytes.sub(int64_t(block->size), block->is_small);
-      delete block;
-    }
-  }
-
-  void release_cached(Device& device) {
+  // Pools that somebody uses keep their memory: a graph that was captured into one has its addresses.
+  void release_cached(Device& device, const Context& context) {
     device.stats.num_sync_all_streams += 1;
+    std::vector<PoolId> ids;
     for (auto& [id, pool] : device.pools) {
-      release_list(device, pool.small);
-      release_list(device, pool.large);
+      if (id == kOrdinary || pool.users <= 0) ids.push_back(id);
+    }
+    for (PoolId id : ids) release_free(device, id, context);
+  }
+
+  // With max_split_size_mb: gives back whole large blocks, the smallest that is enough or the largest ones.
+  bool release_oversize(Device& device, const Request& request) {
+    if (options_.max_split == kNoLimit) return false;
+    FreeList& list = device.pools[request.pool].large;
+    size_t wanted = std::max(request.size, options_.max_split), released = 0;
+    std::vector<Block*> candidates;
+    for (Block* block : list) {
+      if (block->segment->stream == request.stream.id() && block->size >= options_.max_split && !block->is_split() &&
+          !block->segment->is_expandable) {
+        candidates.push_back(block);
+      }
+    }
+    auto enough = std::find_if(candidates.begin(), candidates.end(), [&](Block* block) { return block->size >= wanted; });
+    if (enough != candidates.end()) {
+      release_block(device, *enough, request.context);
+      return true;
+    }
+    for (auto it = candidates.rbegin(); it != candidates.rend() && released < wanted; ++it) {
+      released += (*it)->size;
+      release_block(device, *it, request.context);
+    }
+    return released >= wanted;
+  }
+
+  // With garbage_collection_threshold: gives old large blocks back before more memory is taken.
+  void collect(Device& device, const Context& context) {
+    auto threshold = size_t(options_.collect_above * double(limit(device)));
+    if (device.taken <= threshold) return;
+    size_t wanted = device.taken - threshold, released = 0;
+    Pool& pool = device.pools[kOrdinary];
+    auto age = [&](Block* block) { return pool.searches - block->born; };
+    for (bool again = true; again && released < wanted;) {
+      std::vector<Block*> whole;
+      size_t total = 0;
+      for (Block* block : pool.large) {
+        if (block->is_split() || block->segment->is_expandable) continue;
+        whole.push_back(block);
+        total += age(block);
+      }
+      again = false;
+      if (whole.empty()) return;
+      size_t average = total / whole.size();
+      for (Block* block : whole) {
+        if (released >= wanted || age(block) < average) continue;
+        released += block->size;
+        release_block(device, block, context);
+        again = true;
+      }
     }
   }
 
-  // Private pools that nobody can allocate from any more give their free segments back, once the device is idle: a
-  // thread that works for the device may come here, so nobody waits.
-  void drop_unused(Device& device, int index) {
-    if (captures_underway() || (!in_bad_fork() && !device_idle(index))) return;
-    for (PoolId id : std::exchange(device.unused_pools, {})) {
-      auto found = device.pools.find(id);
-      if (id == PoolId{0, 0} || found == device.pools.end() || found->second.users > 0) continue;
-      release_list(device, found->second.small);
-      release_list(device, found->second.large);
-      if (found->second.segments == 0) device.pools.erase(found);
+  void* allocate_foreign(std::unique_lock<std::mutex>& lock, int index, size_t requested, c10::Stream stream, bool custom) {
+    Device& device = devices_[index];
+    char* memory = nullptr;
+    size_t size = requested;
+    if (custom) {
+      auto allocator = custom_;
+      lock.unlock(); // their code may come back here
+      memory = static_cast<char*>(allocator->allocate(requested, index, stream_handle(stream)));
+      lock.lock();
+      if (!memory) return nullptr; // as PyTorch's: what the functions return is not looked at
+    } else {
+      give_back();
+      size = requested <= kNoLimit / 2 ? round_up(requested, kSegmentRound) : requested;
+      if (has_room(device, size)) memory = arena_take(index, size, false);
+      if (!memory) throw_musa_error(2, "out of memory");
+      device.taken += size;
     }
+    foreign_.insert_or_assign(memory, Foreign{size, index, stream, custom});
+    return memory;
+  }
+
+  void free_foreign(std::unique_lock<std::mutex>& lock, void* pointer) {
+    auto found = foreign_.find(static_cast<char*>(pointer));
+    TORCH_CHECK(found != foreign_.end(), "MUSA error: invalid device pointer: ", pointer);
+    Foreign foreign = found->second;
+    foreign_.erase(found);
+    auto allocator = custom_;
+    if (foreign.custom) {
+      lock.unlock();
+      allocator->free(pointer, foreign.size, foreign.device, stream_handle(foreign.stream));
+      return;
+    }
+    devices_[foreign.device].taken -= foreign.size;
+    given_up_.push_back({static_cast<char*>(pointer), foreign});
+    give_back();
+  }
+
+  // Uncached memory goes back when its device is idle. Nobody waits for that: a thread that works for the device may
+  // come here.
+  void give_back() {
+    for (size_t i = 0; i < given_up_.size();) {
+      auto [address, foreign] = given_up_[i];
+      if (captures_underway() || (!in_bad_fork() && !device_idle(foreign.device))) {
+        ++i;
+        continue;
+      }
+      given_up_.erase(given_up_.begin() + std::ptrdiff_t(i));
+      arena_give(foreign.device, address, foreign.size);
+    }
+  }
+
+  [[noreturn]] void out_of_memory(std::unique_lock<std::mutex>& lock, int index, size_t requested, c10::Stream stream,
+                                  const Context& context) {
+    Device& device = devices_[index];
+    device.stats.num_ooms += 1;
+    std::string message = oom_message(device, index, requested);
+    size_t most = limit(device), total = config().memory;
+    size_t free = total > device.taken ? total - device.taken : 0;
+    auto observers = observers_;
+    lock.unlock();
+    trace(index, Action::Oom, free, requested, stream, context);
+    for (auto& observer : observers) observer(index, requested, most, free);
+    throw c10::OutOfMemoryError({"allocate", __FILE__, static_cast<uint32_t>(__LINE__)}, message);
   }
 
   std::string oom_message(Device& device, int index, size_t requested) {
     size_t total = config().memory;
     size_t reserved = size_t(device.stats.reserved_bytes.all.current);
     size_t allocated = size_t(device.stats.allocated_bytes.all.current);
+    size_t in_pools = 0;
+    for (auto& [address, segment] : segments_) {
+      if (segment->device != index || segment->pool == kOrdinary) continue;
+      for (Block* block = segment->first; block; block = block->next) in_pools += block->allocated ? block->size : 0;
+    }
     std::ostringstream out;
     out << "MUSA out of memory. Tried to allocate " << format_size(requested) << ". GPU " << index
         << " has a total capacity of " << format_size(total) << " of which "
-        << format_size(total > reserved ? total - reserved : 0) << " is free. This process has "
-        << format_size(reserved) << " memory in use. ";
+        << format_size(total > device.taken ? total - device.taken : 0) << " is free. This process has "
+        << format_size(device.taken) << " memory in use. ";
     if (device.fraction_set) {
-      out << format_size(size_t(double(total) * device.fraction)) << " allowed by the memory fraction; ";
+      out << format_size(limit(device)) << " allowed; ";
     }
-    out << "Of the allocated memory " << format_size(allocated) << " is allocated by PyTorch, and "
-        << format_size(reserved - allocated) << " is reserved by PyTorch but unallocated. "
-        << "(Simulated device: TORCHADA_SIM_MEMORY sets its capacity.)";
+    out << "Of the allocated memory " << format_size(allocated) << " is allocated by PyTorch, ";
+    if (in_pools) out << "with " << format_size(in_pools) << " allocated in private pools (e.g., MUSA Graphs), ";
+    out << "and " << format_size(reserved - allocated) << " is reserved by PyTorch but unallocated. If reserved but "
+        << "unallocated memory is large try setting PYTORCH_MUSA_ALLOC_CONF=expandable_segments:True to avoid "
+        << "fragmentation. (Simulated device: TORCHADA_SIM_MEMORY sets its capacity.)";
     return out.str();
   }
 
   std::map<int, Device> devices_;
   std::unordered_map<void*, Block*> live_;
-  std::map<char*, Block*> segments_; // first address -> first block
+  std::map<char*, std::unique_ptr<Segment>> segments_; // by first address
+  std::map<char*, Foreign> foreign_;
+  std::vector<std::pair<char*, Foreign>> given_up_; // uncached memory on its way back
   std::vector<OomObserver> observers_;
+  CustomAllocatorPtr custom_;
+  bool initialized_ = false;
+  Options options_;
 };
 
 // Never destroyed: tensors may outlive static destruction at interpreter exit.
@@ -557,7 +1206,7 @@ struct MusaAllocator final : AllocatorBase {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
 #if SIM_TORCH_AT_LEAST(2, 9)
-  bool initialized() override { return true; }
+  bool initialized() override { return ready; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override { empty_cache(); }
   void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override { record_stream(pointer, stream); }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
@@ -598,81 +1247,10 @@ struct MusaAllocator final : AllocatorBase {
 #endif
 };
 
-// ---- pinned host memory ----------------------------------------------------------------------------
-
-struct PinnedRange {
-  size_t bytes;
-  std::map<std::pair<int, c10::StreamId>, c10::Stream> uses; // streams with copies that may still be under way
-};
-struct PinnedRanges {
-  std::mutex mutex;
-  std::map<const char*, PinnedRange> ranges;
-  std::vector<std::pair<void*, std::vector<MarkPtr>>> leaving; // freed while copies were under way
-
-  PinnedRange* find(const void* pointer) {
-    auto after = ranges.upper_bound(static_cast<const char*>(pointer));
-    if (after == ranges.begin()) return nullptr;
-    auto range = std::prev(after);
-    return static_cast<const char*>(pointer) < range->first + range->second.bytes ? &range->second : nullptr;
-  }
-  void finish_leaving() {
-    for (size_t i = 0; i < leaving.size();) {
-      bool passed = true;
-      for (const MarkPtr& mark : leaving[i].second) passed = passed && (mark->capture ? !captures_underway() : mark->done());
-      if (!passed) {
-        ++i;
-        continue;
-      }
-      std::free(leaving[i].first);
-      leaving.erase(leaving.begin() + std::ptrdiff_t(i));
-    }
-  }
-};
-PinnedRanges& pinned() {
-  static auto* instance = new PinnedRanges();
-  return *instance;
-}
-
-void free_pinned(void* pointer) {
-  if (!pointer) return;
-  {
-    std::lock_guard<std::mutex> lock(pinned().mutex);
-    auto found = pinned().ranges.find(static_cast<char*>(pointer));
-    std::vector<MarkPtr> marks;
-    if (found != pinned().ranges.end()) {
-      if (may_defer() && !in_bad_fork()) {
-        for (auto& [key, stream] : found->second.uses) marks.push_back(mark(stream));
-      }
-      pinned().ranges.erase(found);
-    }
-    pinned().finish_leaving();
-    if (!marks.empty()) {
-      pinned().leaving.emplace_back(pointer, std::move(marks));
-      return;
-    }
-  }
-  std::free(pointer);
-}
-
-struct PinnedAllocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t bytes) override {
-    check_not_bad_fork();
-    void* pointer = nullptr;
-    if (bytes != 0) {
-      if (posix_memalign(&pointer, 4096, bytes) != 0) throw_musa_error(2, "out of memory");
-      std::lock_guard<std::mutex> lock(pinned().mutex);
-      pinned().finish_leaving();
-      pinned().ranges[static_cast<char*>(pointer)] = {bytes, {}};
-    }
-    return {pointer, pointer, &free_pinned, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
-};
-
 // ---- CPU allocations made on behalf of the device ----------------------------------------------------
 
 thread_local int route_to = -1;
+std::atomic<bool> unified_cpu{false};
 c10::Allocator* plain_cpu = nullptr;
 
 // raw_deallocate() says nothing about where memory came from, so look it up.
@@ -686,8 +1264,8 @@ void free_routed(void* pointer) {
 
 struct CpuRouter final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    if (route_to < 0) return plain_cpu->allocate(bytes);
-    c10::DataPtr pointer = allocate_on(route_to, bytes);
+    if (route_to < 0 && !unified_cpu) return plain_cpu->allocate(bytes);
+    c10::DataPtr pointer = allocate_on(route_to < 0 ? current_device() : route_to, bytes);
     pointer.unsafe_set_device(c10::Device(c10::DeviceType::CPU));
     return pointer;
   }
@@ -702,28 +1280,6 @@ c10::Allocator* device_allocator() {
   static auto* instance = new MusaAllocator();
   return instance;
 }
-c10::Allocator* pinned_allocator() {
-  static auto* instance = new PinnedAllocator();
-  return instance;
-}
-bool is_pinned(const void* pointer) {
-  std::lock_guard<std::mutex> lock(pinned().mutex);
-  return pinned().find(pointer) != nullptr;
-}
-void record_pinned_use(const void* pointer, c10::Stream stream) {
-  std::lock_guard<std::mutex> lock(pinned().mutex);
-  if (PinnedRange* range = pinned().find(pointer)) {
-    range->uses.emplace(std::pair{int(stream.device_index()), stream.id()}, stream);
-  }
-}
-void register_host(void* pointer, size_t bytes) {
-  std::lock_guard<std::mutex> lock(pinned().mutex);
-  pinned().ranges[static_cast<char*>(pointer)] = {bytes, {}};
-}
-void unregister_host(void* pointer) {
-  std::lock_guard<std::mutex> lock(pinned().mutex);
-  if (!pinned().ranges.erase(static_cast<char*>(pointer))) throw_musa_error(1, "invalid argument");
-}
 int device_of_pointer(const void* pointer) {
   return memory().device_of(pointer);
 }
@@ -737,7 +1293,7 @@ MemoryStats memory_stats(int device) {
   return memory().stats(device);
 }
 void reset_peak_stats(int device) {
-  memory().each_stat(device, [](Stat& stat) { stat.peak = stat.current; });
+  memory().each_stat(device, [](Stat& stat) { stat.peak = stat.current; }, "resetPeakStats");
 }
 void reset_accumulated_stats(int device) {
   memory().reset_accumulated(device);
@@ -757,62 +1313,38 @@ std::vector<SegmentView> memory_snapshot() {
 }
 void record_stream(const c10::DataPtr& pointer, c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kMusa, "record_stream: expected a musa stream, got one on ", stream.device());
-  if (may_defer() && pointer.get_context()) memory().record(pointer.get_context(), stream);
+  if (pointer.get()) memory().record_stream(pointer.get(), stream);
 }
 void attach_oom_observer(OomObserver observer) {
   memory().attach(std::move(observer));
 }
-namespace {
-constexpr const char* kSettings[] = {"backend", "cpu", "expandable_segments", "garbage_collection_threshold",
-                                     "max_split_size_mb", "pinned_num_register_threads", "pinned_use_background_threads",
-                                     "pinned_use_cuda_host_register", "pinned_use_musa_host_register",
-                                     "release_lock_on_cudamalloc", "release_lock_on_musamalloc", "roundup_power2_divisions"};
-struct Settings {
-  std::mutex mutex;
-  std::string text;
-  std::map<std::string, std::string> values;
-};
-Settings& settings() {
-  static auto* instance = new Settings();
-  return *instance;
-}
-} // namespace
-
 void set_allocator_settings(const std::string& text) {
-  std::map<std::string, std::string> values;
-  size_t start = 0;
-  while (start < text.size()) {
-    // A comma ends an option unless it stands in brackets: roundup_power2_divisions:[256:1,512:2]
-    size_t end = start;
-    for (int depth = 0; end < text.size() && (depth > 0 || text[end] != ','); ++end) {
-      depth += (text[end] == '[') - (text[end] == ']');
-    }
-    std::string option = text.substr(start, end - start);
-    size_t colon = option.find(':');
-    std::string name = option.substr(0, colon);
-    bool known = std::find(std::begin(kSettings), std::end(kSettings), name) != std::end(kSettings);
-    TORCH_CHECK(known, "Unrecognized CachingAllocator option: ", name);
-    TORCH_CHECK(colon != std::string::npos && colon + 1 < option.size(), "Error parsing CachingAllocator settings: '", option,
-                "' has no value");
-    values[name] = option.substr(colon + 1);
-    start = end + 1;
-  }
-  std::lock_guard<std::mutex> lock(settings().mutex);
-  settings().text = text;
-  settings().values = std::move(values);
+  memory().set_options(parse_options(text));
 }
 std::string allocator_settings() {
-  std::lock_guard<std::mutex> lock(settings().mutex);
-  return settings().text;
+  return memory().options().text;
 }
 std::string allocator_setting(const std::string& name) {
-  std::lock_guard<std::mutex> lock(settings().mutex);
-  auto found = settings().values.find(name);
-  return found == settings().values.end() ? "" : found->second;
+  auto values = memory().options().values;
+  auto found = values.find(name);
+  return found == values.end() ? "" : found->second;
 }
-PoolId new_pool_id() {
-  static std::atomic<unsigned long long> next{1};
-  return {0, next.fetch_add(1)};
+void change_allocator(CustomAllocatorPtr allocator) {
+  memory().change(std::move(allocator));
+}
+CustomAllocatorPtr changed_allocator() {
+  return memory().custom();
+}
+void allocator_init() {
+  memory().init();
+}
+
+PoolId new_pool_id(bool made_by_user) {
+  static std::atomic<unsigned long long> user{1}, graph{1};
+  return made_by_user ? PoolId{0, user.fetch_add(1)} : PoolId{graph.fetch_add(1), 0};
+}
+void create_pool(int device, PoolId pool, CustomAllocatorPtr allocator) {
+  memory().create_pool(device, pool, std::move(allocator));
 }
 void begin_allocate_to_pool(int device, PoolId pool, std::function<bool(c10::Stream)> filter) {
   memory().begin_pool(device, pool, std::move(filter));
@@ -823,13 +1355,32 @@ void end_allocate_to_pool(int device, PoolId pool) {
 void release_pool(int device, PoolId pool) {
   memory().release_pool(device, pool);
 }
+void empty_pool(int device, PoolId pool) {
+  memory().empty_pool(device, pool);
+}
+bool has_live_allocations(int device, PoolId pool, const std::set<void*>& expected) {
+  return memory().has_live(device, pool, expected);
+}
+PoolState pool_state(int device, PoolId pool) {
+  return memory().state_of(device, pool);
+}
+PoolChange set_pool_state(int device, const PoolState& state) {
+  return memory().set_state(device, state);
+}
+
 void allocator_before_fork() {
+  sharing_before_fork();
   memory().mutex.lock();
-  pinned().mutex.lock();
+  arenas_before_fork();
+  pinned_before_fork();
+  history_before_fork();
 }
 void allocator_after_fork() {
-  pinned().mutex.unlock();
+  history_after_fork();
+  pinned_after_fork();
+  arenas_after_fork();
   memory().mutex.unlock();
+  sharing_after_fork();
 }
 
 RouteCpuAllocations::RouteCpuAllocations(int device) : previous_(route_to) {
@@ -842,6 +1393,10 @@ void install_cpu_router() {
   if (plain_cpu) return;
   plain_cpu = c10::GetCPUAllocator();
   c10::SetCPUAllocator(new CpuRouter(), /*priority=*/1);
+}
+void set_unified_cpu(bool unified) {
+  if (unified) lazy_init();
+  unified_cpu = unified;
 }
 
 } // namespace sim

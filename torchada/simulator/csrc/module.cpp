@@ -107,8 +107,6 @@ void lazy_init_slow() {
   throw error;
 }
 
-namespace {
-
 int64_t to_int(PyObject* object, const char* function) {
   TORCH_CHECK_TYPE(PyLong_Check(object), "invalid argument to ", function, ": expected an int, got ", Py_TYPE(object)->tp_name);
   long long value = PyLong_AsLongLong(object);
@@ -121,6 +119,8 @@ int to_device(PyObject* object, const char* function) {
   check_device(index);
   return int(index);
 }
+
+namespace {
 
 // ---- initialisation and devices ------------------------------------------------------------------------
 
@@ -149,6 +149,7 @@ PyObject* init(PyObject*, PyObject*) {
         PyObject_SetAttrString(module.object, "default_generators", generators.object) != 0) {
       return nullptr;
     }
+    allocator_init();
     mark_initialized();
     Py_RETURN_NONE;
   });
@@ -246,8 +247,6 @@ PyObject* is_capturing(PyObject*, PyObject*) {
   return PyBool_FromLong(capture_of(current_stream(current_device())) != nullptr);
 }
 
-// ---- memory --------------------------------------------------------------------------------------------
-
 bool set_item(PyObject* dict, const char* key, PyObject* value) {
   Ref owned(value);
   return value && PyDict_SetItemString(dict, key, value) == 0;
@@ -255,207 +254,9 @@ bool set_item(PyObject* dict, const char* key, PyObject* value) {
 bool set_int(PyObject* dict, const char* key, int64_t value) {
   return set_item(dict, key, PyLong_FromLongLong(value));
 }
-PyObject* stat_dict(const Stat& stat) {
-  return Py_BuildValue("{s:L,s:L,s:L,s:L}", "current", static_cast<long long>(stat.current), "peak",
-                       static_cast<long long>(stat.peak), "allocated", static_cast<long long>(stat.allocated), "freed",
-                       static_cast<long long>(stat.freed));
-}
-PyObject* triple_dict(const StatTriple& triple) {
-  Ref dict(PyDict_New());
-  if (!dict || !set_item(dict.object, "all", stat_dict(triple.all)) ||
-      !set_item(dict.object, "small_pool", stat_dict(triple.small)) ||
-      !set_item(dict.object, "large_pool", stat_dict(triple.large))) {
-    return nullptr;
-  }
-  return dict.release();
-}
-PyObject* memory_stats_py(PyObject*, PyObject* device) {
-  return guarded([&]() -> PyObject* {
-    MemoryStats stats = memory_stats(to_device(device, "memory_allocated"));
-    Ref dict(PyDict_New());
-    bool ok = bool(dict);
-    PyObject* d = dict.object;
-    ok = ok && set_int(d, "num_alloc_retries", stats.num_alloc_retries) && set_int(d, "num_ooms", stats.num_ooms) &&
-        set_int(d, "max_split_size", -1) && set_int(d, "num_sync_all_streams", stats.num_sync_all_streams) &&
-        set_int(d, "num_device_alloc", stats.num_device_alloc) && set_int(d, "num_device_free", stats.num_device_free);
-    for (auto& [key, triple] : {std::pair{"allocation", &stats.allocation}, {"segment", &stats.segment},
-                                {"active", &stats.active}, {"inactive_split", &stats.inactive_split},
-                                {"allocated_bytes", &stats.allocated_bytes}, {"reserved_bytes", &stats.reserved_bytes},
-                                {"active_bytes", &stats.active_bytes}, {"inactive_split_bytes", &stats.inactive_split_bytes},
-                                {"requested_bytes", &stats.requested_bytes}}) {
-      ok = ok && set_item(d, key, triple_dict(*triple));
-    }
-    ok = ok && set_item(d, "oversize_allocations", stat_dict(stats.oversize_allocations)) &&
-        set_item(d, "oversize_segments", stat_dict(stats.oversize_segments));
-    return ok ? dict.release() : nullptr;
-  });
-}
-PyObject* reset_accumulated_py(PyObject*, PyObject* device) {
-  return guarded([&]() -> PyObject* {
-    reset_accumulated_stats(to_device(device, "reset_accumulated_memory_stats"));
-    Py_RETURN_NONE;
-  });
-}
-PyObject* reset_peak_py(PyObject*, PyObject* device) {
-  return guarded([&]() -> PyObject* {
-    reset_peak_stats(to_device(device, "reset_peak_memory_stats"));
-    Py_RETURN_NONE;
-  });
-}
-PyObject* empty_cache_py(PyObject*, PyObject*) {
-  return guarded([]() -> PyObject* {
-    without_gil([] { empty_cache(); });
-    Py_RETURN_NONE;
-  });
-}
-PyObject* set_fraction_py(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    double fraction = 0;
-    PyObject* device = nullptr;
-    if (!PyArg_ParseTuple(args, "dO", &fraction, &device)) return nullptr;
-    set_memory_fraction(fraction, to_device(device, "set_memory_fraction"));
-    Py_RETURN_NONE;
-  });
-}
-PyObject* block_list(const SegmentView& segment) {
-  Ref list(PyList_New(0));
-  if (!list) return nullptr;
-  for (const BlockView& block : segment.blocks) {
-    Ref frames(PyList_New(0));
-    Ref entry(Py_BuildValue("{s:K,s:K,s:K,s:s,s:O}", "address", static_cast<unsigned long long>(block.address), "size",
-                            static_cast<unsigned long long>(block.size), "requested_size",
-                            static_cast<unsigned long long>(block.requested), "state",
-                            block.allocated ? "active_allocated" : "inactive", "frames", frames.object));
-    if (!entry || PyList_Append(list.object, entry.object) != 0) return nullptr;
-  }
-  return list.release();
-}
-PyObject* memory_snapshot_py(PyObject*, PyObject*) {
-  return guarded([]() -> PyObject* {
-    Ref segments(PyList_New(0)), traces(PyList_New(0)), annotations(PyList_New(0));
-    if (!segments || !traces || !annotations) return nullptr;
-    for (const SegmentView& segment : memory_snapshot()) {
-      Ref blocks(block_list(segment));
-      if (!blocks) return nullptr;
-      Ref entry(Py_BuildValue(
-          "{s:i,s:K,s:K,s:K,s:K,s:K,s:N,s:s,s:O,s:O}", "device", segment.device, "address",
-          static_cast<unsigned long long>(segment.address), "total_size", static_cast<unsigned long long>(segment.total),
-          "allocated_size", static_cast<unsigned long long>(segment.allocated), "active_size",
-          static_cast<unsigned long long>(segment.active), "requested_size",
-          static_cast<unsigned long long>(segment.requested), "stream", PyLong_FromVoidPtr(segment.stream), "segment_type",
-          segment.is_small ? "small" : "large", "is_expandable", Py_False, "blocks", blocks.object));
-      if (!entry || PyList_Append(segments.object, entry.object) != 0) return nullptr;
-    }
-    for (int i = 0; i < device_count(); ++i) {
-      Ref trace(PyList_New(0));
-      if (!trace || PyList_Append(traces.object, trace.object) != 0) return nullptr;
-    }
-    auto is_true = [](const char* name) {
-      std::string value = allocator_setting(name);
-      return value == "True" || value == "true" || value == "1" ? Py_True : Py_False;
-    };
-    std::string split = allocator_setting("max_split_size_mb"), threshold = allocator_setting("garbage_collection_threshold");
-    Ref settings(Py_BuildValue(
-        "{s:s,s:L,s:d,s:O,s:i,s:O,s:O,s:{}}", "PYTORCH_MUSA_ALLOC_CONF", allocator_settings().c_str(), "max_split_size",
-        split.empty() ? -1LL : std::strtoll(split.c_str(), nullptr, 10) << 20, "garbage_collection_threshold",
-        std::strtod(threshold.c_str(), nullptr), "expandable_segments", is_true("expandable_segments"),
-        "pinned_num_register_threads", 1, "release_lock_on_musamalloc", is_true("release_lock_on_musamalloc"),
-        "pinned_use_musa_host_register", is_true("pinned_use_musa_host_register"), "roundup_power2_divisions"));
-    if (!settings) return nullptr;
-    return Py_BuildValue("{s:O,s:O,s:O,s:O}", "segments", segments.object, "device_traces", traces.object,
-                         "allocator_settings", settings.object, "external_annotations", annotations.object);
-  });
-}
-PyObject* attach_observer_py(PyObject*, PyObject* callable) {
-  return guarded([&]() -> PyObject* {
-    TORCH_CHECK_TYPE(PyCallable_Check(callable), "expected a callable");
-    Py_INCREF(callable); // observers live as long as the process
-    attach_oom_observer([callable](int device, size_t request, size_t total, size_t free) {
-      PyGILState_STATE state = PyGILState_Ensure();
-      Ref result(PyObject_CallFunction(callable, "iKKK", device, static_cast<unsigned long long>(request),
-                                       static_cast<unsigned long long>(total), static_cast<unsigned long long>(free)));
-      if (!result) PyErr_WriteUnraisable(callable);
-      PyGILState_Release(state);
-    });
-    Py_RETURN_NONE;
-  });
-}
-PyObject* set_allocator_settings_py(PyObject*, PyObject* settings) {
-  return guarded([&]() -> PyObject* {
-    const char* text = PyUnicode_Check(settings) ? PyUnicode_AsUTF8(settings) : nullptr;
-    TORCH_CHECK_TYPE(text, "set_allocator_settings: expected a str");
-    set_allocator_settings(text);
-    Py_RETURN_NONE;
-  });
-}
-PyObject* allocator_backend(PyObject*, PyObject*) {
-  return PyUnicode_FromString("native");
-}
-PyObject* raw_delete(PyObject*, PyObject* pointer) {
-  return guarded([&]() -> PyObject* {
-    void* address = PyLong_AsVoidPtr(pointer);
-    if (PyErr_Occurred()) return nullptr;
-    raw_free(address);
-    Py_RETURN_NONE;
-  });
-}
-PyObject* get_allocator(PyObject* module, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    Ref type(PyObject_GetAttrString(module, "_musa_MUSAAllocator"));
-    if (!type) return nullptr;
-    auto* allocator_type = reinterpret_cast<PyTypeObject*>(type.object);
-    return allocator_type->tp_alloc(allocator_type, 0);
-  });
-}
-PyObject* history_enabled(PyObject*, PyObject*) {
-  Py_RETURN_FALSE;
-}
 
-bool parse_pool(PyObject* args, int* device, PoolId* pool) {
-  PyObject* index = nullptr;
-  if (!PyArg_ParseTuple(args, "O(KK)", &index, &pool->first, &pool->second)) return false;
-  *device = to_device(index, "memory pool");
-  return true;
-}
-PyObject* begin_pool(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    int device = 0;
-    PoolId pool;
-    if (!parse_pool(args, &device, &pool)) return nullptr;
-    begin_allocate_to_pool(device, pool, [](c10::Stream) { return true; });
-    Py_RETURN_NONE;
-  });
-}
-PyObject* begin_pool_on_stream(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    int device = 0;
-    PoolId pool;
-    if (!parse_pool(args, &device, &pool)) return nullptr;
-    c10::Stream mine = current_stream(device);
-    begin_allocate_to_pool(device, pool, [mine](c10::Stream stream) { return stream == mine; });
-    Py_RETURN_NONE;
-  });
-}
-PyObject* end_pool(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    int device = 0;
-    PoolId pool;
-    if (!parse_pool(args, &device, &pool)) return nullptr;
-    end_allocate_to_pool(device, pool);
-    Py_RETURN_NONE;
-  });
-}
-PyObject* release_pool_py(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    int device = 0;
-    PoolId pool;
-    if (!parse_pool(args, &device, &pool)) return nullptr;
-    release_pool(device, pool);
-    Py_RETURN_NONE;
-  });
-}
 PyObject* graph_pool_handle(PyObject*, PyObject*) {
-  PoolId id = new_pool_id();
+  PoolId id = new_pool_id(false);
   return Py_BuildValue("(KK)", id.first, id.second);
 }
 
@@ -519,14 +320,6 @@ PyObject* empty_strided_musa(PyObject*, PyObject* args) {
   return function && positional && keywords ? PyObject_Call(function.object, positional.object, keywords.object) : nullptr;
 }
 
-PyObject* storage_use_count(PyObject*, PyObject* pointer) {
-  return guarded([&]() -> PyObject* {
-    auto* storage = static_cast<c10::StorageImpl*>(PyLong_AsVoidPtr(pointer));
-    if (PyErr_Occurred()) return nullptr;
-    return PyLong_FromSize_t(c10::raw::intrusive_ptr::use_count(storage));
-  });
-}
-
 // ---- settings, versions, counters ------------------------------------------------------------------------
 
 std::atomic<bool> allow_tf32{false};
@@ -584,15 +377,7 @@ bool drain_at_exit() {
   PyObject* function(PyObject*, PyObject*, PyObject*) {         \
     return not_yet(what);                                       \
   }
-SIM_NOT_YET(no_memory_history, "the recording of memory history")
-SIM_NOT_YET(no_ipc, "memory shared between processes")
-SIM_NOT_YET(no_pluggable, "pluggable allocators")
-SIM_NOT_YET(no_unified, "unified memory")
-SIM_NOT_YET(no_graph_trees, "checkpoints of memory pools (graph trees)")
 SIM_NOT_YET(no_comm, "copies between several devices in one call (DataParallel)")
-SIM_NOT_YET(no_edit_device, "the change of a storage's device")
-
-#define SIM_KEYWORDS(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_VARARGS | METH_KEYWORDS, nullptr
 
 PyMethodDef functions[] = {
     {"_musa_init", init, METH_NOARGS, nullptr},
@@ -612,56 +397,18 @@ PyMethodDef functions[] = {
     {"_musa_getCurrentRawStream", get_current_raw_stream, METH_O, nullptr},
     {"_musa_setStream", SIM_KEYWORDS(set_stream)},
     {"_musa_isCurrentStreamCapturing", is_capturing, METH_NOARGS, nullptr},
-    {"_musa_memoryStats", memory_stats_py, METH_O, nullptr},
-    {"_musa_resetAccumulatedMemoryStats", reset_accumulated_py, METH_O, nullptr},
-    {"_musa_resetPeakMemoryStats", reset_peak_py, METH_O, nullptr},
-    {"_musa_memorySnapshot", memory_snapshot_py, METH_NOARGS, nullptr},
-    {"_musa_attach_out_of_memory_observer", attach_observer_py, METH_O, nullptr},
-    {"_musa_emptyCache", empty_cache_py, METH_NOARGS, nullptr},
-    {"_musa_setMemoryFraction", set_fraction_py, METH_VARARGS, nullptr},
-    {"_musa_musaCachingAllocator_set_allocator_settings", set_allocator_settings_py, METH_O, nullptr},
-    {"_musa_musaCachingAllocator_raw_delete", raw_delete, METH_O, nullptr},
-    {"_musa_getAllocatorBackend", allocator_backend, METH_NOARGS, nullptr},
-    {"_musa_getAllocator", get_allocator, METH_NOARGS, nullptr},
-    {"_musa_isHistoryEnabled", history_enabled, METH_NOARGS, nullptr},
-    {"_musa_beginAllocateToPool", begin_pool, METH_VARARGS, nullptr},
-    {"_musa_beginAllocateCurrentStreamToPool", begin_pool_on_stream, METH_VARARGS, nullptr},
-    {"_musa_endAllocateCurrentStreamToPool", end_pool, METH_VARARGS, nullptr},
-    {"_musa_releasePool", release_pool_py, METH_VARARGS, nullptr},
     {"_graph_pool_handle", graph_pool_handle, METH_NOARGS, nullptr},
     {"_musa", SIM_KEYWORDS(move_to_musa)},
     {"_is_musa", SIM_KEYWORDS(is_musa_py)},
     {"_empty_strided_musa", empty_strided_musa, METH_VARARGS, nullptr},
-    {"_storage_Use_Count", storage_use_count, METH_O, nullptr},
     {"_get_allow_tf32", get_tf32, METH_NOARGS, nullptr},
     {"_set_allow_tf32", set_tf32, METH_O, nullptr},
     {"_musa_getCurrentBlasHandle", blas_handle, METH_NOARGS, nullptr},
     {"_musa_getCurrentBlasLtHandle", blas_handle, METH_NOARGS, nullptr},
     {"_musa_clearMublasWorkspaces", do_nothing, METH_NOARGS, nullptr},
-    {"_musa_ipc_collect", do_nothing, METH_NOARGS, nullptr},
     {"_mudnn_version", mudnn_version, METH_NOARGS, nullptr},
     {"_mccl_version", mccl_version, METH_NOARGS, nullptr},
     {"_mccl_version_suffix", mccl_suffix, METH_NOARGS, nullptr},
-    {"_musa_record_memory_history_legacy", SIM_KEYWORDS(no_memory_history)},
-    {"_musa_record_memory_history", SIM_KEYWORDS(no_memory_history)},
-    {"_share_musa_", SIM_KEYWORDS(no_ipc)},
-    {"_new_shared_musa", SIM_KEYWORDS(no_ipc)},
-    {"_release_ipc_counter_musa", SIM_KEYWORDS(no_ipc)},
-    {"_edit_device_musa", SIM_KEYWORDS(no_edit_device)},
-    {"_musa_get_pluggable_allocator", SIM_KEYWORDS(no_pluggable)},
-    {"_musa_customAllocator", SIM_KEYWORDS(no_pluggable)},
-    {"_musa_changeCurrentAllocator", SIM_KEYWORDS(no_pluggable)},
-    {"_musa_register_unified_allocator", SIM_KEYWORDS(no_unified)},
-    {"_musa_register_unified_cpu_allocator", SIM_KEYWORDS(no_unified)},
-    {"_musa_reset_unified_cpu_allocator", SIM_KEYWORDS(no_unified)},
-    {"_tensors_data_ptrs_at_indices_equal", SIM_KEYWORDS(no_graph_trees)},
-    {"_construct_MUSA_Tensor_From_Storage_And_Metadata", SIM_KEYWORDS(no_graph_trees)},
-    {"_musa_checkPoolLiveAllocations", SIM_KEYWORDS(no_graph_trees)},
-    {"_musa_getCheckpointState", SIM_KEYWORDS(no_graph_trees)},
-    {"_musa_setCheckpointPoolState", SIM_KEYWORDS(no_graph_trees)},
-    {"_has_Standard_Deleter", SIM_KEYWORDS(no_graph_trees)},
-    {"_set_storage_access_error_msg", SIM_KEYWORDS(no_graph_trees)},
-    {"_free_And_Remove_DeleterFn", SIM_KEYWORDS(no_graph_trees)},
     {"_broadcast_coalesced", SIM_KEYWORDS(no_comm)},
     {"_broadcast", SIM_KEYWORDS(no_comm)},
     {"_scatter", SIM_KEYWORDS(no_comm)},
@@ -685,6 +432,8 @@ const char* error_text(long code) {
     case 100: return "no MUSA-capable device is detected";
     case 101: return "invalid device ordinal";
     case 400: return "invalid resource handle";
+    case 712: return "part or all of the requested memory range is already mapped";
+    case 713: return "pointer does not correspond to a registered memory region";
     default: return "unrecognized error code";
   }
 }
@@ -698,18 +447,20 @@ PyObject* success(PyObject* module) {
   Ref type(PyObject_GetAttrString(module, "musaError"));
   return type ? PyObject_GetAttrString(type.object, "success") : nullptr;
 }
+PyObject* error_code(PyObject* module, int code) {
+  Ref type(PyObject_GetAttrString(module, "musaError"));
+  return type ? PyObject_CallFunction(type.object, "i", code) : nullptr;
+}
 PyObject* host_register(PyObject* module, PyObject* args) {
   unsigned long long pointer = 0, size = 0, flags = 0;
   if (!PyArg_ParseTuple(args, "KKK", &pointer, &size, &flags)) return nullptr;
-  register_host(reinterpret_cast<void*>(pointer), size);
-  return success(module);
+  return error_code(module, register_host(reinterpret_cast<void*>(pointer), size));
 }
 PyObject* host_unregister(PyObject* module, PyObject* pointer) {
   return guarded([&]() -> PyObject* {
     void* address = PyLong_AsVoidPtr(pointer);
     if (PyErr_Occurred()) return nullptr;
-    unregister_host(address);
-    return success(module);
+    return error_code(module, unregister_host(address));
   });
 }
 PyObject* stream_create(PyObject* module, PyObject* pointer) {
@@ -769,7 +520,7 @@ PyMODINIT_FUNC PyInit__MUSAC() {
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() || !sim::add_work(module.object) ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_memory(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() || !sim::add_work(module.object) ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }

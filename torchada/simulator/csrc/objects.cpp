@@ -14,20 +14,20 @@
 
 namespace sim {
 
-namespace {
-
-template <class F>
-PyCFunction as_function(F f) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
-}
-
-bool add_type(PyObject* module, PyType_Spec& spec, PyObject* base = nullptr) {
+bool add_type(PyObject* module, PyType_Spec& spec, PyObject* base) {
   Ref bases(base ? PyTuple_Pack(1, base) : nullptr);
   Ref type(PyType_FromSpecWithBases(&spec, bases.object));
   if (!type) return false;
   const char* name = std::strrchr(spec.name, '.') + 1;
   return PyObject_SetAttrString(module, name, type.object) == 0;
 }
+
+PyObject* no_constructor(PyTypeObject* type, PyObject*, PyObject*) {
+  PyErr_Format(PyExc_TypeError, "%s: No constructor defined!", type->tp_name);
+  return nullptr;
+}
+
+namespace {
 
 // ---- streams -----------------------------------------------------------------------------------------
 
@@ -179,13 +179,13 @@ PyObject* event_get_handle(PyObject* self, void*) {
 }
 
 PyMethodDef event_methods[] = {
-    {"record", as_function(event_record), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"wait", as_function(event_wait), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"record", SIM_FUNCTION(event_record), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"wait", SIM_FUNCTION(event_wait), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"query", event_query, METH_NOARGS, nullptr},
     {"synchronize", event_synchronize, METH_NOARGS, nullptr},
     {"elapsed_time", event_elapsed_time, METH_O, nullptr},
     {"ipc_handle", event_ipc_handle, METH_NOARGS, nullptr},
-    {"from_ipc_handle", as_function(event_from_ipc_handle), METH_CLASS | METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"from_ipc_handle", SIM_FUNCTION(event_from_ipc_handle), METH_CLASS | METH_VARARGS | METH_KEYWORDS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef event_fields[] = {
     {"device", event_get_device, nullptr, nullptr, nullptr},
@@ -230,96 +230,12 @@ PyMemberDef properties_members[] = {
     {"multi_processor_count", T_INT, offsetof(Properties, multi_processor_count), READONLY, nullptr},
     {"total_memory", T_ULONGLONG, offsetof(Properties, total_memory), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
-PyObject* no_constructor(PyTypeObject* type, PyObject*, PyObject*) {
-  PyErr_Format(PyExc_TypeError, "%s: No constructor defined!", type->tp_name);
-  return nullptr;
-}
 PyType_Slot properties_slots[] = {{Py_tp_new, reinterpret_cast<void*>(no_constructor)},
                                   {Py_tp_dealloc, reinterpret_cast<void*>(properties_dealloc)},
                                   {Py_tp_repr, reinterpret_cast<void*>(properties_repr)},
                                   {Py_tp_members, properties_members},
                                   {0, nullptr}};
 PyType_Spec properties_spec = {"torch_musa._MUSAC._MusaDeviceProperties", sizeof(Properties), 0, Py_TPFLAGS_DEFAULT, properties_slots};
-
-// ---- memory pools ------------------------------------------------------------------------------------
-
-struct Pool {
-  PyObject_HEAD
-  PoolId id;
-};
-PyTypeObject* pool_type = nullptr;
-thread_local PyObject* active_pool = nullptr; // borrowed from the context object that set it
-
-// Like pybind11's classes: arguments are looked at in __init__ only, so that a Python subclass may take others.
-PyObject* pool_new(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
-  if (self) reinterpret_cast<Pool*>(self)->id = new_pool_id();
-  return self;
-}
-int pool_init(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"allocator", "is_user_created", nullptr};
-  PyObject* allocator = Py_None;
-  int user = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op", const_cast<char**>(names), &allocator, &user)) return -1;
-  if (allocator == Py_None) return 0;
-  not_yet("memory pools with an allocator of your own");
-  return -1;
-}
-PyObject* pool_get_id(PyObject* self, void*) {
-  auto id = reinterpret_cast<Pool*>(self)->id;
-  return Py_BuildValue("(KK)", id.first, id.second);
-}
-PyObject* pool_get_allocator(PyObject*, void*) {
-  Py_RETURN_NONE;
-}
-PyGetSetDef pool_fields[] = {{"id", pool_get_id, nullptr, nullptr, nullptr},
-                             {"allocator", pool_get_allocator, nullptr, nullptr, nullptr},
-                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyType_Slot pool_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pool_new)},
-                            {Py_tp_init, reinterpret_cast<void*>(pool_init)},
-                            {Py_tp_getset, pool_fields},
-                            {0, nullptr}};
-PyType_Spec pool_spec = {"torch_musa._MUSAC._MemPool", sizeof(Pool), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pool_slots};
-
-struct PoolContext {
-  PyObject_HEAD
-  PyObject* pool;
-  PyObject* previous;
-};
-PyObject* pool_context_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"mempool", nullptr};
-  PyObject* pool = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", const_cast<char**>(names), pool_type, &pool)) return nullptr;
-  PyObject* self = type->tp_alloc(type, 0);
-  if (!self) return nullptr;
-  auto* context = reinterpret_cast<PoolContext*>(self);
-  Py_INCREF(pool);
-  context->pool = pool;
-  context->previous = active_pool;
-  active_pool = pool;
-  return self;
-}
-void pool_context_dealloc(PyObject* self) {
-  auto* context = reinterpret_cast<PoolContext*>(self);
-  PyTypeObject* type = Py_TYPE(self);
-  if (active_pool == context->pool) active_pool = context->previous;
-  Py_XDECREF(context->pool);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-PyObject* pool_context_active(PyObject*, PyObject*) {
-  PyObject* pool = active_pool ? active_pool : Py_None;
-  Py_INCREF(pool);
-  return pool;
-}
-PyMethodDef pool_context_methods[] = {{"active_pool", pool_context_active, METH_STATIC | METH_NOARGS, nullptr},
-                                      {nullptr, nullptr, 0, nullptr}};
-PyType_Slot pool_context_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pool_context_new)},
-                                    {Py_tp_dealloc, reinterpret_cast<void*>(pool_context_dealloc)},
-                                    {Py_tp_methods, pool_context_methods},
-                                    {0, nullptr}};
-PyType_Spec pool_context_spec = {"torch_musa._MUSAC._MemPoolContext", sizeof(PoolContext), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pool_context_slots};
 
 // ---- names that exist and say that they do nothing yet -------------------------------------------------
 
@@ -328,16 +244,6 @@ PyObject* graph_new(PyTypeObject*, PyObject*, PyObject*) {
 }
 PyType_Slot graph_slots[] = {{Py_tp_new, reinterpret_cast<void*>(graph_new)}, {0, nullptr}};
 PyType_Spec graph_spec = {"torch_musa._MUSAC._MUSAGraph", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, graph_slots};
-
-PyObject* pluggable_new(PyTypeObject*, PyObject*, PyObject*) {
-  return not_yet("pluggable allocators");
-}
-PyType_Slot pluggable_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pluggable_new)}, {0, nullptr}};
-PyType_Spec pluggable_spec = {"torch_musa._MUSAC._MUSAPluggableAllocator", sizeof(PyObject), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pluggable_slots};
-PyType_Slot opaque_slots[] = {{Py_tp_new, reinterpret_cast<void*>(no_constructor)}, {0, nullptr}};
-PyType_Spec allocator_spec = {"torch_musa._MUSAC._musa_MUSAAllocator", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, opaque_slots};
-PyType_Spec state_spec = {"torch_musa._MUSAC._musa_MUSAAllocator_AllocatorState", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, opaque_slots};
 
 // ---- legacy tensor types -------------------------------------------------------------------------------
 // Static-looking type objects, because Tensor.type(cls) reads the full dotted name out of tp_name.
@@ -438,14 +344,12 @@ PyObject* device_properties(int device) {
 bool add_types(PyObject* module) {
   if (!add_type(module, stream_spec, reinterpret_cast<PyObject*>(THPStreamClass)) ||
       !add_type(module, event_spec, reinterpret_cast<PyObject*>(THPEventClass)) || !add_type(module, properties_spec) ||
-      !add_type(module, pool_spec) || !add_type(module, pool_context_spec) || !add_type(module, graph_spec) ||
-      !add_type(module, pluggable_spec) || !add_type(module, allocator_spec) || !add_type(module, state_spec)) {
+      !add_type(module, graph_spec)) {
     return false;
   }
   auto fetch = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module, name)); };
   properties_type = fetch("_MusaDeviceProperties");
-  pool_type = fetch("_MemPool");
-  return properties_type && pool_type;
+  return properties_type != nullptr;
 }
 
 bool add_legacy_types(PyObject* module) {

@@ -53,8 +53,20 @@ struct Ref {
 PyObject* import_attribute(const char* module, const char* name);
 PyObject* not_yet(const char* what); // NotImplementedError
 
-bool add_types(PyObject* module);         // streams, events, properties, pools, placeholders
+int64_t to_int(PyObject* object, const char* function);
+int to_device(PyObject* object, const char* function); // a valid device index
+
+// A type made from `spec`, under its name in the module.
+bool add_type(PyObject* module, PyType_Spec& spec, PyObject* base = nullptr);
+PyObject* no_constructor(PyTypeObject* type, PyObject*, PyObject*); // a tp_new that refuses
+
+// Any function as PyCFunction, and an entry of a PyMethodDef for one with keywords.
+#define SIM_FUNCTION(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f))
+#define SIM_KEYWORDS(f) SIM_FUNCTION(f), METH_VARARGS | METH_KEYWORDS, nullptr
+
+bool add_types(PyObject* module);         // streams, events, properties, placeholders
 bool add_work(PyObject* module);          // module_work.cpp
+bool add_memory(PyObject* module);        // module_memory.cpp
 bool add_legacy_types(PyObject* module);  // FloatTensor and so on
 bool add_profile(PyObject* module);       // the defects of the chosen torch_musa version
 bool add_inductor(PyObject* module);      // launches of kernels that inductor compiled

@@ -1,7 +1,11 @@
 // The simulated MUSA device: what its translation units share.
 //
 //   runtime.cpp    configuration, devices, streams, events, counters, device guard, hooks, generators
-//   allocator.cpp  caching device allocator over host memory, pinned memory
+//   arena.cpp      the memory that stands for the devices' own
+//   allocator.cpp  caching device allocator over it
+//   host_allocator.cpp  pinned memory
+//   history.cpp    what the allocator did and from where
+//   ipc.cpp        memory shared between processes
 //   fallback.cpp   one boxed fallback that computes every operator on CPU aliases
 //   kernels.cpp    the operators that cannot go through the fallback
 //   work.cpp       streams as queues, marks in them, captures
@@ -129,91 +133,6 @@ inline void count(std::atomic<int64_t>& counter, int64_t n = 1) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-// ---- memory (allocator.cpp) ------------------------------------------------------------------------
-
-struct Stat {
-  int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-  void add(int64_t n);
-  void sub(int64_t n);
-};
-struct StatTriple {
-  Stat all, small, large;
-  void add(int64_t n, bool is_small);
-  void sub(int64_t n, bool is_small);
-};
-struct MemoryStats {
-  StatTriple allocation, segment, active, inactive_split;
-  StatTriple allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes;
-  int64_t num_alloc_retries = 0, num_ooms = 0, num_sync_all_streams = 0;
-  int64_t num_device_alloc = 0, num_device_free = 0;
-  Stat oversize_allocations, oversize_segments;
-};
-
-using PoolId = std::pair<unsigned long long, unsigned long long>;
-
-struct BlockView {
-  size_t address, size, requested;
-  bool allocated;
-};
-struct SegmentView {
-  int device;
-  size_t address, total, allocated, active, requested;
-  void* stream;
-  bool is_small;
-  PoolId pool;
-  std::vector<BlockView> blocks;
-};
-
-c10::Allocator* device_allocator(); // allocates on the current device, for its current stream
-c10::Allocator* pinned_allocator();
-bool is_pinned(const void* pointer);
-// A copy on the stream uses this pinned memory: it is not handed out again before the copy is done.
-void record_pinned_use(const void* pointer, c10::Stream stream);
-void register_host(void* pointer, size_t bytes); // memory of the program, pinned from now on
-void unregister_host(void* pointer);
-// The device a pointer's memory belongs to; -1 for memory that is not ours.
-int device_of_pointer(const void* pointer);
-c10::DeleterFnPtr device_deleter();
-void raw_free(void* pointer);
-
-MemoryStats memory_stats(int device);
-void reset_peak_stats(int device);
-void reset_accumulated_stats(int device);
-void empty_cache();
-void set_memory_fraction(double fraction, int device);
-std::pair<size_t, size_t> memory_info(int device); // (free, total) bytes
-std::vector<SegmentView> memory_snapshot();
-void record_stream(const c10::DataPtr& pointer, c10::Stream stream);
-
-// Options of PYTORCH_MUSA_ALLOC_CONF, "name:value,name:value". They tune a real device's allocator; here their names
-// and form are checked and they are kept for the snapshot. Throws c10::Error for what torch_musa rejects.
-void set_allocator_settings(const std::string& text);
-std::string allocator_settings();
-std::string allocator_setting(const std::string& name); // "" when it is not set
-
-using OomObserver = std::function<void(int device, size_t request, size_t total, size_t free)>;
-void attach_oom_observer(OomObserver observer);
-
-PoolId new_pool_id();
-void begin_allocate_to_pool(int device, PoolId pool, std::function<bool(c10::Stream)> filter);
-void end_allocate_to_pool(int device, PoolId pool);
-void release_pool(int device, PoolId pool);
-
-void allocator_before_fork();
-void allocator_after_fork();
-
-// While one of these lives, memory that PyTorch's CPU kernels ask for on this thread comes from the given
-// device: outputs of the fallback are device memory from the start, temporaries count as workspaces, and
-// running out of memory happens before the work and not after it.
-struct RouteCpuAllocations {
-  explicit RouteCpuAllocations(int device);
-  ~RouteCpuAllocations();
-  RouteCpuAllocations(const RouteCpuAllocations&) = delete;
-  RouteCpuAllocations& operator=(const RouteCpuAllocations&) = delete;
-
- private:
-  int previous_;
-};
-void install_cpu_router();
-
 } // namespace sim
+
+#include "memory.h"

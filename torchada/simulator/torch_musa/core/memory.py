@@ -313,7 +313,7 @@ class MemPool(_MemPool):  # type: ignore[valid-type, misc]
     """A pool of device memory of its own; see `use_mem_pool`."""
 
     def __init__(self, allocator: Any = None) -> None:
-        super().__init__()  # the native constructor has taken the allocator
+        super().__init__(allocator, True)
 
     @property
     def id(self) -> tuple[int, int]:
