@@ -198,6 +198,10 @@ Handle parse(const std::string& handle) {
 }
 } // namespace
 
+size_t file_size(const std::string& handle) {
+  return parse(handle).size;
+}
+
 std::shared_ptr<char> open_file(const std::string& handle, int device) {
   Handle h = parse(handle);
   if (h.pid == long(getpid())) throw_musa_error(201, "invalid device context"); // as the driver: it is here already

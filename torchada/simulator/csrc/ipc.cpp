@@ -128,6 +128,8 @@ c10::DataPtr open_shared(const SharedMemory& shared) {
   check_counter_offset(shared.counter_offset);
   auto memory = open_file(shared.handle, shared.device);
   auto counters = open_file(shared.counter_handle, -1);
+  TORCH_CHECK_VALUE(shared.offset <= file_size(shared.handle) && shared.bytes <= file_size(shared.handle) - shared.offset,
+                    "the memory of a shared storage ends behind the sender's");
   char* address = memory.get() + shared.offset;
   auto* received = new Received{std::move(memory), std::move(counters), shared.counter_offset, shared.device};
   return {address, received, &drop_received, c10::Device(kMusa, c10::DeviceIndex(shared.device))};

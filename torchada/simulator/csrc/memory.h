@@ -58,6 +58,7 @@ struct ArenaPlace {
 ArenaPlace arena_place(const void* address);
 int make_memory_file(size_t size); // -1: the host refused
 std::string file_handle(int file, size_t size);
+size_t file_size(const std::string& handle);
 // Maps another process's file, memory of `device` (-1: none). The mapping lives as long as the pointer.
 std::shared_ptr<char> open_file(const std::string& handle, int device);
 void arenas_before_fork();

@@ -554,7 +554,7 @@ PyObject* pool_context_active(PyObject*, PyObject*) {
   Py_INCREF(pool);
   return pool;
 }
-PyMethodDef pool_context_methods[] = {{"active_pool", pool_context_active, METH_STATIC | METH_NOARGS, nullptr},
+PyMethodDef pool_context_methods[] = {{"activate_pool", pool_context_active, METH_STATIC | METH_NOARGS, nullptr},
                                       {nullptr, nullptr, 0, nullptr}};
 PyType_Slot pool_context_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pool_context_new)},
                                     {Py_tp_dealloc, reinterpret_cast<void*>(pool_context_dealloc)},
@@ -776,18 +776,15 @@ PyObject* share_musa(PyObject*, PyObject* args, PyObject*) {
 }
 PyObject* new_shared_musa(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    PyObject *index = nullptr, *event = nullptr;
-    const char *handle = nullptr, *counter = nullptr;
-    Py_ssize_t handle_size = 0, counter_size = 0;
+    PyObject *index = nullptr, *handle = nullptr, *counter = nullptr, *event = nullptr;
     Long bytes = 0, offset = 0, counter_offset = 0;
     int must_wait = 0;
-    if (!PyArg_ParseTuple(args, "Oy#KKy#KOp", &index, &handle, &handle_size, &bytes, &offset, &counter, &counter_size,
-                          &counter_offset, &event, &must_wait)) {
+    if (!PyArg_ParseTuple(args, "OSKKSKOp", &index, &handle, &bytes, &offset, &counter, &counter_offset, &event, &must_wait)) {
       return nullptr;
     }
     int device = to_device(index, "_new_shared_musa");
-    c10::DataPtr pointer = open_shared({device, std::string(handle, size_t(handle_size)), size_t(bytes), size_t(offset),
-                                        std::string(counter, size_t(counter_size)), size_t(counter_offset)});
+    c10::DataPtr pointer = open_shared({device, PyBytes_AS_STRING(handle), size_t(bytes), size_t(offset),
+                                        PyBytes_AS_STRING(counter), size_t(counter_offset)});
     auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), size_t(bytes), std::move(pointer),
                                                          nullptr, /*resizable=*/false);
     storage->set_received_cuda(true);
@@ -796,11 +793,10 @@ PyObject* new_shared_musa(PyObject*, PyObject* args) {
 }
 PyObject* release_ipc_counter(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    const char* handle = nullptr;
-    Py_ssize_t size = 0;
+    PyObject* handle = nullptr;
     Long offset = 0;
-    if (!PyArg_ParseTuple(args, "y#K", &handle, &size, &offset)) return nullptr;
-    release_counter(std::string(handle, size_t(size)), size_t(offset));
+    if (!PyArg_ParseTuple(args, "SK", &handle, &offset)) return nullptr;
+    release_counter(PyBytes_AS_STRING(handle), size_t(offset));
     Py_RETURN_NONE;
   });
 }

@@ -335,7 +335,7 @@ class MemPoolContext(_MemPoolContext):  # type: ignore[valid-type, misc]
     @staticmethod
     def active_pool() -> Any:
         """The active pool, or None."""
-        return _MemPoolContext.active_pool()
+        return _MemPoolContext.activate_pool()
 
 
 @contextlib.contextmanager
