@@ -1,7 +1,9 @@
 // Pinned host memory: a cache of host memory blocks. A block that queued work uses is not handed out again before that
 // work is done.
 #include "sim.h"
+#include "work.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -18,7 +20,8 @@ struct HostBlock {
   size_t size;    // a power of two
   bool allocated = false;
   bool registered = false; // memory of the program
-  std::vector<StreamMark> marks; // the work that uses it
+  std::vector<c10::Stream> users; // streams with copies that may be under way
+  std::vector<MarkPtr> marks;     // freed, and these were not done
 };
 
 struct PinnedMemory {
@@ -38,7 +41,8 @@ struct PinnedMemory {
   void finish_pending() {
     for (auto it = pending.begin(); it != pending.end();) {
       auto& marks = (*it)->marks;
-      while (!marks.empty() && is_reached(marks.back())) marks.pop_back();
+      auto done = [](const MarkPtr& mark) { return mark->capture ? !captures_underway() : mark->done(); };
+      marks.erase(std::remove_if(marks.begin(), marks.end(), done), marks.end());
       if (!marks.empty()) {
         ++it;
         continue;
@@ -59,6 +63,10 @@ void free_pinned(void* pointer) {
   std::lock_guard<std::mutex> lock(p.mutex);
   HostBlock& block = p.blocks.at(static_cast<char*>(pointer));
   block.allocated = false;
+  if (may_defer() && !in_bad_fork()) {
+    for (const c10::Stream& stream : block.users) block.marks.push_back(mark(stream));
+  }
+  block.users.clear();
   if (block.marks.empty()) {
     p.free.emplace(block.size, &block);
   } else {
@@ -109,20 +117,11 @@ bool is_pinned(const void* pointer) {
   return pinned().find(pointer) != nullptr;
 }
 
-bool record_pinned(const void* pointer, c10::Stream stream) {
+void record_pinned_use(const void* pointer, c10::Stream stream) {
   std::lock_guard<std::mutex> lock(pinned().mutex);
   HostBlock* block = pinned().find(pointer);
-  if (!block) return false;
-  if (block->registered) return true; // the program looks after its own memory
-  StreamMark mark = mark_stream(stream);
-  for (StreamMark& known : block->marks) {
-    if (known.stream == stream) {
-      known = mark;
-      return true;
-    }
-  }
-  block->marks.push_back(mark);
-  return true;
+  if (!block || block->registered) return; // the program looks after its own memory
+  if (std::find(block->users.begin(), block->users.end(), stream) == block->users.end()) block->users.push_back(stream);
 }
 
 void empty_pinned_cache() {

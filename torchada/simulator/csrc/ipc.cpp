@@ -3,6 +3,7 @@
 // The sender names its arena and a place in it; the receiver maps the arena. A counter in a memory file of the sender
 // says how many receivers may still use the memory: it is not reused before they have given it up.
 #include "sim.h"
+#include "work.h"
 
 #include <c10/core/StorageImpl.h>
 
@@ -85,7 +86,7 @@ Counter& counter_at(const std::shared_ptr<char>& file, size_t offset) {
 }
 void drop_received(void* context) {
   auto* received = static_cast<Received*>(context);
-  wait_for_device(received->device); // queued work may still use it
+  wait_device(received->device); // queued work may still use it
   counter_at(received->counters, received->counter_offset).fetch_sub(1);
   delete received;
 }
@@ -103,7 +104,7 @@ SharedMemory share_storage(c10::StorageImpl* storage) {
   int device = storage->device().index();
   SharedMemory shared{device, "", storage->nbytes(), 0, "", 0};
   if (!storage->data()) return shared;
-  wait_for_device(device); // what was queued before is in the memory that the receiver sees
+  wait_device(device); // what was queued before is in the memory that the receiver sees
   ArenaPlace place = arena_place(storage->data());
   shared.handle = place.handle;
   shared.offset = place.offset;

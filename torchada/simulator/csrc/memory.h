@@ -165,7 +165,7 @@ void allocator_init();                               // the device is initialise
 
 // Private pools. A pool lives until it is released as often as it was created and begun; its memory goes back with the
 // next empty_cache().
-PoolId new_pool_id(bool made_by_user);
+PoolId new_pool_id(bool made_by_user = true); // otherwise by a capture
 void create_pool(int device, PoolId pool, CustomAllocatorPtr allocator);
 void begin_allocate_to_pool(int device, PoolId pool, std::function<bool(c10::Stream)> filter);
 void end_allocate_to_pool(int device, PoolId pool);
@@ -212,9 +212,8 @@ void set_unified_cpu(bool unified); // CPU tensors are in memory of the current 
 
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);
-// Work queued on the stream uses this pinned memory: it is not handed out again before that work is done. False for
-// memory that is not pinned.
-bool record_pinned(const void* pointer, c10::Stream stream);
+// A copy on the stream uses this pinned memory: it is not handed out again before the copy is done.
+void record_pinned_use(const void* pointer, c10::Stream stream);
 void empty_pinned_cache();
 int register_host(void* pointer, size_t bytes); // memory of the program, pinned from now on; 0 or an error code
 int unregister_host(void* pointer);

@@ -256,7 +256,7 @@ bool set_int(PyObject* dict, const char* key, int64_t value) {
 }
 
 PyObject* graph_pool_handle(PyObject*, PyObject*) {
-  PoolId id = new_pool_id(false);
+  PoolId id = new_pool_id();
   return Py_BuildValue("(KK)", id.first, id.second);
 }
 

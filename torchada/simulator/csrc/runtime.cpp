@@ -360,16 +360,6 @@ void destroy_external_stream(void* handle) {
   delete stream;
 }
 
-// Work runs when it is issued.
-StreamMark mark_stream(c10::Stream stream) {
-  return {stream, 0};
-}
-bool is_reached(const StreamMark&) {
-  return true;
-}
-void wait_until_reached(const StreamMark&) {}
-void wait_for_device(int) {}
-
 Counters& counters() {
   static Counters instance;
   return instance;
