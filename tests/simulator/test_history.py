@@ -14,7 +14,7 @@ CORE = torch_musa._MUSAC
 
 @pytest.fixture(autouse=True)
 def recorded():
-    torch_musa.init()
+    torch_musa._lazy_init()
     torch_musa.empty_cache()
     yield
     torch_musa._record_memory_history(None)
@@ -98,7 +98,7 @@ def test_the_number_of_entries_is_bounded():
     torch_musa._record_memory_history(max_entries=4)
     for _ in range(10):
         make(MIB)
-    assert len(trace()) == 4 and trace(1) == []
+    assert len(trace()) == 4 and not [e for e in trace(1) if e["action"] != "snapshot"]
     torch_musa._record_memory_history(None)
     assert trace() == [] and not CORE._musa_isHistoryEnabled()
 
@@ -189,7 +189,7 @@ def test_torchs_viewer_reads_a_dump(tmp_path):
     torch_musa._dump_snapshot(str(tmp_path / "dump.pickle"))
     with open(tmp_path / "dump.pickle", "rb") as file:
         data = pickle.load(file)
-    assert "small" in viz.segsum(data) or "Total" in viz.segsum(data)
+    assert viz.segsum(data).startswith("Summary of segments")
     assert "viz" in viz.trace_plot(data).lower()
     assert "html" in viz.segment_plot(data).lower()
     assert "alloc" in viz.trace(data)

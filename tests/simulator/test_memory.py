@@ -4,7 +4,7 @@ import ctypes
 import gc
 import sys
 import threading
-import weakref
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import pytest
@@ -29,7 +29,7 @@ def stat(key, device=0):
 @pytest.fixture
 def clean():
     """Nothing in the cache, and the counts start from zero."""
-    torch_musa.init()
+    torch_musa._lazy_init()
     gc.collect()
     torch_musa.empty_cache()
     torch_musa.reset_peak_memory_stats(0)
@@ -45,15 +45,15 @@ def clean():
 
 def test_small_and_large_requests(clean):
     before, reserved = torch_musa.memory_allocated(0), torch_musa.memory_reserved(0)
-    small, large, own = buffer(1), buffer(2 * MIB), buffer(11 * MIB)
+    small, large, own = buffer(1), buffer(2 * MIB), buffer(30 * MIB)
     stats = torch_musa.memory_stats(0)
-    assert torch_musa.memory_allocated(0) - before == 512 + 2 * MIB + 11 * MIB
-    assert stats["requested_bytes.all.current"] >= 1 + 2 * MIB + 11 * MIB
-    assert torch_musa.memory_reserved(0) - reserved in (20 * MIB + 12 * MIB, 2 * MIB + 20 * MIB + 12 * MIB)
+    assert torch_musa.memory_allocated(0) - before == 512 + 32 * MIB
+    assert stats["requested_bytes.all.current"] >= 1 + 32 * MIB
+    assert torch_musa.memory_reserved(0) - reserved in (50 * MIB, 52 * MIB)
     assert stats["inactive_split_bytes.large_pool.current"] == 18 * MIB
     del small, large, own
     assert torch_musa.memory_allocated(0) == before
-    assert torch_musa.max_memory_allocated(0) == before + 512 + 13 * MIB
+    assert torch_musa.max_memory_allocated(0) == before + 512 + 32 * MIB
     torch_musa.reset_peak_memory_stats(0)
     assert torch_musa.max_memory_allocated(0) == before
     assert torch_musa.memory_reserved(0) > reserved
@@ -101,12 +101,12 @@ def test_out_of_memory_and_recovery(clean):
     limit = int(torch_musa.mem_get_info(0)[1] * 0.01)
     ooms, allocated = stat("num_ooms"), torch_musa.memory_allocated(0)
     held = []
-    with pytest.raises(
-        torch.OutOfMemoryError, match=r"MUSA out of memory\. Tried to allocate 21\.00 MiB\. GPU 0 has"
-    ) as info:
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 21\.00 MiB\. GPU 0 has") as info:
         for _ in range(limit // (21 * MIB) + 2):
             held.append(buffer(21 * MIB))
-    assert " allowed; Of the allocated memory" in str(info.value) and "expandable_segments:True" in str(info.value)
+    message = str(info.value)
+    assert "MUSA out of memory" in message and " allowed; Of the allocated memory" in message
+    assert "expandable_segments:True" in message and "(Simulated device:" in message
     assert stat("num_ooms") == ooms + 1
     assert torch_musa.memory_reserved(0) <= limit
     held.clear()
@@ -252,7 +252,7 @@ def test_expandable_segments_grow_and_shrink(clean):
     assert len(mine) == 1 and mine[0]["total_size"] == 120 * MIB and mine[0]["stream"] == stream.musa_stream
     assert stat("segment.all.current") == segments
     ends = sorted(x.data_ptr() for x in parts)
-    assert [b - a for a, b in zip(ends, ends[1:], strict=False)] == [30 * MIB] * 3
+    assert [b - a for a, b in pairwise(ends)] == [30 * MIB] * 3
     for x in parts:
         x.fill_(3)
     del parts[1:3], x
@@ -423,10 +423,10 @@ def test_dlpack_is_as_torch_has_it_for_renamed_devices():
     x = torch.arange(6.0, device="musa:1")
     y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
     assert y.device == x.device and y.data_ptr() == x.data_ptr()
-    kept = weakref.ref(x)
     y[0] = 7
+    assert x[0].item() == 7
     del x
-    assert kept() is None and y[0].item() == 7
+    assert y[0].item() == 7
     with pytest.raises(ValueError, match="Unknown device type musa for Dlpack"):
         y.__dlpack_device__()
     with pytest.raises(TypeError, match=r"can't convert musa:1 device type tensor to numpy. Use Tensor.cpu\(\)"):
@@ -451,7 +451,7 @@ class Allocator(RuleBasedStateMachine):
 
     @initialize()
     def start(self):
-        torch_musa.init()
+        torch_musa._lazy_init()
         gc.collect()
         torch_musa.empty_cache()
         self.before = torch_musa.memory_allocated(0)
@@ -516,13 +516,12 @@ class Allocator(RuleBasedStateMachine):
                 end, previous = end + b["size"], b["state"]
             assert end == s["address"] + s["total_size"]
         spans = sorted((x.data_ptr(), x.numel()) for x, _ in self.blocks)
-        assert all(a + n <= b for (a, n), (b, _) in zip(spans, spans[1:], strict=False))
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(spans))
 
     def teardown(self):
         if not hasattr(self, "blocks"):
             return
-        for x, mark in self.blocks:
-            assert x[0].item() == x[-1].item() == mark
+        assert all(x[0].item() == x[-1].item() == mark for x, mark in self.blocks)
         self.blocks.clear()
         self.pools.clear()
         torch_musa._set_allocator_settings("")
@@ -563,7 +562,9 @@ def test_an_allocator_of_ones_own(run_python, library):
         assert read("live") == 0
         torch_musa.empty_cache(); assert read("resets") == 1
         torch_musa.set_per_process_memory_fraction(0.25); assert read("fraction", ctypes.c_double) == 0.25
-        for call in (torch_musa.memory_stats, torch_musa.memory_snapshot, torch_musa.reset_peak_memory_stats, torch_musa.MemPool):
+        calls = (torch_musa.memory_stats, torch_musa.memory_snapshot, torch_musa.reset_peak_memory_stats,
+                 torch_musa.MemPool)
+        for call in calls:
             try:
                 call()
             except RuntimeError as error:
@@ -597,7 +598,7 @@ def test_wrong_allocators(library):
     with pytest.raises(ValueError, match="null"):
         mine.set_reset_fn(0)
     with pytest.raises(RuntimeError, match="already initialized"):
-        torch_musa.init()
+        torch_musa._lazy_init()
         CORE._musa_changeCurrentAllocator(mine)
     assert isinstance(CORE._musa_getAllocator(), CORE._musa_MUSAAllocator)
     assert sys.getrefcount(mine) >= 1

@@ -26,7 +26,7 @@ def segment_of(x):
 
 @pytest.fixture(autouse=True)
 def clean():
-    torch_musa.init()
+    torch_musa._lazy_init()
     gc.collect()
     torch_musa.empty_cache()
     yield

@@ -437,7 +437,9 @@ class DeviceMemory {
       active[view.device] += view.active;
       result.push_back(std::move(view));
     }
-    for (auto& [index, bytes] : active) trace(index, Action::Snapshot, 0, bytes, default_stream(index), context);
+    for (int i = 0; history_enabled() && i < device_count(); ++i) {
+      trace(i, Action::Snapshot, 0, active[i], default_stream(i), context);
+    }
     return result;
   }
 

@@ -90,8 +90,9 @@ struct PinnedAllocator final : c10::Allocator {
     p.finish_pending();
     size_t size = power_of_two(bytes);
     void* address = nullptr;
-    auto found = p.free.find(size);
-    if (found != p.free.end()) {
+    auto found = p.free.upper_bound(size); // behind the last one of this size
+    if (found != p.free.begin() && std::prev(found)->first == size) {
+      --found;
       address = found->second->address;
       found->second->allocated = true;
       p.free.erase(found);
