@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 import torch_musa
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 def _place(index: int) -> torch.device:
