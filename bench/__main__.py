@@ -15,6 +15,7 @@ import pyperf
 from rich.console import Console
 from rich.table import Table
 
+from bench import simulator
 from bench.cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,10 +126,48 @@ def machine() -> str:
     )
 
 
+def write_section(mark: str, text: str) -> None:
+    """Replace what follows the line *mark* in docs/benchmarks.md, up to the next such line."""
+    old = TARGET.read_text() if TARGET.exists() else ""
+    before, _, after = old.partition(mark)
+    _, other, rest = after.partition("<!-- ")
+    when = datetime.now(timezone.utc).date().isoformat()
+    section = f"{mark}\nMeasured {when} on {machine()}.\n\n{text}\n"
+    TARGET.write_text(f"{before}{section}" + (f"\n{other}{rest}" if other else ""))
+
+
+def simulator_cost(write: bool) -> int:
+    """The simulated device against the CPU."""
+    found = simulator.rows(environment())
+    head = ("what", "CPU", "simulated device", "more")
+    cells = [
+        (what, seconds(cpu) if cpu else "", seconds(musa), f"+{seconds(max(musa - cpu, 0.0))}" if cpu else "")
+        for what, cpu, musa in found
+    ]
+    show(head, cells)
+    if write:
+        write_section("<!-- simulator -->", markdown(head, cells))
+    return 0
+
+
+def show(head: tuple[str, ...], cells: list[tuple[str, ...]]) -> None:
+    grid = Table(*head)
+    for row in cells:
+        grid.add_row(*row)
+    Console(width=140).print(grid)
+
+
+def markdown(head: tuple[str, ...], cells: list[tuple[str, ...]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *cells))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--no-write", action="store_true", help="print only; leave docs/benchmarks.md alone")
+    parser.add_argument("--simulator", action="store_true", help="what the simulated device costs over the CPU instead")
     options = parser.parse_args()
+    if options.simulator:
+        return simulator_cost(write=not options.no_write)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = start_rows(folder) + case_rows(folder)
@@ -136,15 +175,9 @@ def main() -> int:
     cells = [
         (what, base, ours, ratio(base, ours), budget, "yes" if ok else "NO") for what, base, ours, budget, ok in rows
     ]
-    grid = Table(*head)
-    for row in cells:
-        grid.add_row(*row)
-    Console(width=140).print(grid)
+    show(head, cells)
     if not options.no_write:
-        lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *cells)]
-        begin = TARGET.read_text().partition("<!-- table -->")[0] if TARGET.exists() else ""
-        when = datetime.now(timezone.utc).date().isoformat()
-        TARGET.write_text(f"{begin}<!-- table -->\nMeasured {when} on {machine()}.\n\n" + "\n".join(lines) + "\n")
+        write_section("<!-- table -->", markdown(head, cells))
     return 0
 
 

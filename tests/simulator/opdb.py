@@ -34,6 +34,7 @@ from typing import Any
 
 if __name__ == "__main__":
     os.environ["TORCHADA"] = "0"
+    os.environ.setdefault("TORCHADA_SIM_DEFECTS", "-all")
     import torchada.simulator
 
     torchada.simulator.install()
@@ -660,8 +661,12 @@ def run_case(case: Case, work: Callable[[Outcome], None]) -> Outcome:
             work(outcome)
         finally:
             torch.set_default_dtype(default)
+    return explained(outcome)
+
+
+def explained(outcome: Outcome) -> Outcome:
     if outcome.differences:
-        row = explanation(case)
+        row = explanation(outcome.case)
         outcome.reason = None if row is None else DISAGREEMENTS[row].reason
     return outcome
 
@@ -716,6 +721,10 @@ def markdown(outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_outcome(row: dict[str, Any]) -> Outcome:
+    return explained(Outcome(**row | {"case": Case(**row["case"])}))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator.opdb", description=__doc__.split("\n")[0])
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="may be repeated; default all")
@@ -726,6 +735,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=SAMPLES, help="per operator and aspect (default %(default)s)")
     parser.add_argument("--slice", default="0/1", help="I/N: the part I of N parts, chosen by hash")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    parser.add_argument("--read", nargs="+", type=Path, help="run nothing: take the outcomes of earlier runs (--json)")
     parser.add_argument("--write", action="store_true", help="write docs/operators.md")
     options = parser.parse_args()
     if options.samples < 1:
@@ -738,9 +748,11 @@ def main() -> int:
         parser.error(f"--slice {options.slice!r}: needs I/N with 0 <= I < N")
     aspects = ["backward"] if options.backward else options.aspect
     torch.set_num_threads(1)
-    outcomes, start = [], time.monotonic()
+    outcomes = [read_outcome(row) for path in options.read or () for row in json.loads(path.read_text())]
+    start = time.monotonic()
     show = functools.partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
-    for case, work in all_work(options.database or list(DATABASES), options.dtype or DTYPES, options.samples):
+    databases = [] if options.read else options.database or list(DATABASES)
+    for case, work in all_work(databases, options.dtype or DTYPES, options.samples):
         if options.op and options.op not in (case.op, case.op.rpartition(".")[0]):
             continue
         if (aspects and case.aspect not in aspects) or not chosen(case, part):
@@ -752,7 +764,7 @@ def main() -> int:
             show(f"slow: {case} took {time.monotonic() - began:.0f} s")
         if outcome.differences and not outcome.reason:
             show(f"UNEXPLAINED {case}\n    " + "\n    ".join(dict.fromkeys(outcome.differences[:4])))
-    complete = part == (0, 1) and not options.op
+    complete = part == (0, 1) and not options.op and not aspects and not options.dtype and not options.database
     unexplained = [outcome for outcome in outcomes if outcome.differences and not outcome.reason]
     old = stale(outcomes) if complete else []
     for row in old:
@@ -766,7 +778,8 @@ def main() -> int:
     if options.write:
         target = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
         head = target.read_text().partition("<!-- table -->")[0] if target.exists() else ""
-        target.write_text(f"{head}<!-- table -->\nTaken with torch {torch.__version__}.\n\n{markdown(outcomes)}")
+        note = "" if complete else f", from a part of the cases (--slice {options.slice} --samples {options.samples})"
+        target.write_text(f"{head}<!-- table -->\nTaken with torch {torch.__version__}{note}.\n\n{markdown(outcomes)}")
     return 1 if unexplained or old else 0
 
 
