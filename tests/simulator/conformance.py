@@ -89,7 +89,10 @@ def observe(version: str) -> dict[str, list[str]]:
                 made = vars(base).get(name)
                 if made is not None and base.__module__.startswith("torch_musa"):
                     return shape(getattr(made, "__func__", made), skip_first=True)
-        return []
+        try:
+            return shape(cls)  # inherited from torch
+        except ValueError:
+            return []
 
     def note(where: str, problem: str | None) -> None:
         state = EQUAL if problem is None else ABSENT if problem == ABSENT else DEVIATING
