@@ -25,6 +25,9 @@ __all__ = [
 class FP32MatMulPattern(_FP32MatMulPattern):  # type: ignore[misc, valid-type]
     """Matrix products in float32 on a device that has TF32."""
 
+    def __init__(self, prof, should_benchmark=False):
+        super().__init__(prof, should_benchmark)
+
     @property
     def skip(self):
         """Whether there is nothing to look for."""

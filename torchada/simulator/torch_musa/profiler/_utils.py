@@ -19,6 +19,9 @@ def _for_musa():
 class BasicEvaluation(_utils.BasicEvaluation):
     """Times of a profile's events, and how many kernels were waiting when each was launched."""
 
+    def __init__(self, prof):
+        super().__init__(prof)
+
     def compute_queue_depth(self):
         """Intervals with the number of kernels that were launched and not yet started."""
         return _for_musa().compute_queue_depth(self)
