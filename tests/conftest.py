@@ -34,8 +34,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(8, len(os.sched_getaffinity(0)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: the tests of a file stay together and in order, as do those of some areas."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
     for item in items:
         place = item.path.relative_to(ROOT / "tests").parts
         if item.get_closest_marker("xdist_group") is None:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import time
 import types
@@ -146,7 +147,7 @@ def test_a_relative_cache_directory_is_not_valid(monkeypatch: pytest.MonkeyPatch
 
 def test_no_python_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
-    monkeypatch.setattr(build.toolchain.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     with pytest.raises(build.SimulatorBuildError, match=r"headers of this Python are missing.*python3-dev"):
         build.ensure()
 

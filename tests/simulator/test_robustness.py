@@ -106,15 +106,17 @@ atexit.register(lambda: (x + 1).sum().item())
 
 # Forked children with an interpreter each that ends as every interpreter does; torch is imported once.
 RUN_EXITS = """
-import json, os, sys, tempfile
+import json, os, signal, sys, tempfile
 import torchada.simulator
 torchada.simulator.install()
+torchada.simulator.prepare()
 import torch
 results = {}
 for name, source in json.loads(sys.argv[1]).items():
     err = tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
+        signal.alarm(60)  # one that hangs ends with status -14
         os.dup2(err.fileno(), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         break

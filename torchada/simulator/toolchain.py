@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -124,6 +123,8 @@ def compile_flags(torch: Torch) -> list[str]:
 
 
 def include_flags(torch: Torch) -> list[str]:
+    import sysconfig  # only for a build
+
     root = torch.root / "include"
     python = Path(sysconfig.get_paths()["include"])
     if not (python / "Python.h").is_file():

@@ -333,6 +333,18 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(sim::has_compatible_shallow_copy_type));
 }
 
+// torch 2.7 has no fallback at this key: it would not find operators of ours for which it has no derivative.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  constexpr std::pair<const char*, const char*> operators[] = {
+      {"_has_compatible_shallow_copy_type", ""}, {"mm", "dtype"}, {"bmm", "dtype"}, {"addmm", "dtype"}, {"baddbmm", "dtype"}};
+  for (auto [name, overload] : operators) {
+    auto found = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload});
+    if (found && !found->hasComputedKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
+      m.impl((std::string(name) + (*overload ? "." : "") + overload).c_str(), torch::CppFunction::makeFallthrough());
+    }
+  }
+}
+
 // copy_() brings the conjugate and negative bits here; the CPU copy honours them. Materialising them first
 // would call copy_() again, without end.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
