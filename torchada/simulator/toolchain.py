@@ -15,12 +15,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 __all__ = [
     "Progress",
@@ -186,44 +185,58 @@ def run(steps: Sequence[Step], jobs: int, progress: Callable[[int], None]) -> No
     Raises SimulatorBuildError with the compiler's own errors. However this ends, no command is left running, unless
     this process is killed by a signal that it cannot handle.
     """
-    waiting = list(reversed(steps))
-    running: list[tuple[Step, subprocess.Popen[bytes], IO[bytes]]] = []
-    done = 0
-    with contextlib.ExitStack() as files:
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+    stop = threading.Event()
+    running: list[subprocess.Popen[str]] = []
+
+    def work(step: Step) -> None:
+        if stop.is_set():
+            return
+        # A process group of its own: a compiler has children, and Ctrl-C is ours to pass on. It is started here, in a
+        # thread, because Ctrl-C interrupts the main thread anywhere, also between a start and its being noted.
+        process = subprocess.Popen(
+            step.command,
+            cwd=step.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        running.append(process)
+        if stop.is_set():
+            _kill(process)
+        output = process.communicate()[0]
+        running.remove(process)
+        if not stop.is_set():
+            _check(step, process.returncode, output)
+
+    with ThreadPoolExecutor(jobs) as pool:
         try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    step, output = waiting.pop(), files.enter_context(tempfile.TemporaryFile())
-                    # A process group of its own: a compiler has children, and Ctrl-C is ours to pass on.
-                    process = subprocess.Popen(
-                        step.command,
-                        cwd=step.directory,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                        start_new_session=True,
-                    )
-                    running.append((step, process, output))
-                progress(done)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    running[0][1].wait(0.2 if len(running) > 1 else 1)
-                for entry in [entry for entry in running if entry[1].poll() is not None]:
-                    running.remove(entry)
-                    _check(*entry)
-                    done += 1
+            pending = {pool.submit(work, step) for step in steps}
+            while pending:
+                progress(len(steps) - len(pending))
+                done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
         finally:
-            for _, process, _ in running:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+            stop.set()
+            for process in list(running):
+                _kill(process)
 
 
-def _check(step: Step, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
-    if process.returncode != 0:
-        output.seek(0)
-        lines = output.read().decode(errors="replace").splitlines()
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _check(step: Step, status: int, output: str) -> None:
+    if status != 0:
+        lines = output.splitlines()
         detail = "\n".join([line for line in lines if "error" in line.lower()][:8] or lines[-8:])
         raise SimulatorBuildError(
-            f"The simulated MUSA device could not be built: {step.what} failed (exit status {process.returncode}).\n"
+            f"The simulated MUSA device could not be built: {step.what} failed (exit status {status}).\n"
             f"command: {shlex.join(step.command)}\n{detail}"
         )
