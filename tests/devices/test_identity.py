@@ -270,3 +270,14 @@ def test_signature_of_python_functions() -> None:
     assert list(inspect.signature(torch.amp.GradScaler.__init__).parameters)[:2] == ["self", "device"]
     assert list(inspect.signature(torch.autocast.__init__).parameters)[:2] == ["self", "device_type"]
     assert inspect.getsourcefile(torch.autocast.__init__) == torch.amp.autocast_mode.__file__
+
+
+def test_compiled_device_context():
+    """torch.cuda.device is torch_musa's class: Dynamo has one entry for both names, and imports at all."""
+
+    def f(x):
+        with torch.cuda.device(0):
+            return x + 1
+
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(1, device="cuda")).item() == 1.0

@@ -208,6 +208,12 @@ TENSOR = (
         test="tests/devices/test_identity.py",
     ),
     Rule(
+        "torch._dynamo.variables.ctx_manager:register_device_context_manager",
+        Detour(shim="dynamo:register_device_context"),
+        why="torch.cuda.device and torch.musa.device are one class; torch_musa registers what traces it",
+        test="tests/devices/test_identity.py::test_compiled_device_context",
+    ),
+    Rule(
         "torch:Tensor.__cuda_array_interface__",
         Detour(shim="tensor:cuda_array_interface"),
         why="MUSA memory must not be taken for CUDA memory",
