@@ -175,6 +175,33 @@ def test_record_stream_delays_the_reuse(clean):
     assert stat("active.all.current") == active
 
 
+def test_asynchronous_streams_delay_the_reuse(run_python):
+    run_python(
+        """
+        import torchada.simulator; torchada.simulator.install()
+        import torch, torch_musa
+        busy = lambda: torch_musa._sleep(300_000_000)
+        stream = torch_musa.Stream(0)
+        x = torch.ones(1 << 20, device="musa")
+        torch_musa.synchronize()
+        address = x.data_ptr()
+        with torch_musa.stream(stream):
+            busy(); y = x * 2
+        x.record_stream(stream); del x
+        assert torch.zeros(1 << 20, device="musa").data_ptr() != address
+        torch_musa.synchronize()
+        assert y.min().item() == 2
+        assert torch.zeros(1 << 20, device="musa").data_ptr() == address
+        p = torch.ones(1000, pin_memory=True); address = p.data_ptr()
+        busy(); d = p.to("musa", non_blocking=True); del p
+        assert torch.zeros(1000, pin_memory=True).data_ptr() != address
+        assert d.sum().item() == 1000
+        assert torch.zeros(1000, pin_memory=True).data_ptr() == address
+        """,
+        env={"TORCHADA": "0", "TORCHADA_SIM_ASYNC": "1"},
+    )
+
+
 # ---- options ------------------------------------------------------------------------------------------
 
 
