@@ -99,6 +99,22 @@ assert any(event.stack for event in prof.events() if event.name == "aten::add")
     )
 
 
+def test_memory_of_the_device(run):
+    run(
+        HELPERS
+        + """
+x = torch.ones(4, device="musa")
+with profile(activities=BOTH, profile_memory=True) as prof:
+    y = x.add(1)
+    del y
+events = [e for e in prof.events() if e.name == "aten::add"]
+assert events[0].device_memory_usage == 512, events[0].device_memory_usage
+freed = [e for e in prof.events() if e.name == "[memory]"]
+assert sum(e.device_memory_usage for e in freed) == -512, freed
+"""
+    )
+
+
 def test_only_what_was_asked_for(run):
     run(
         HELPERS
