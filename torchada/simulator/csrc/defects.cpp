@@ -50,6 +50,7 @@ Tensor broken_or(Tensor result) {
   return defect(Defect::mm_out_dtype) ? result.zero_() : result;
 }
 
+#if SIM_TORCH_AT_LEAST(2, 8) // the operators are new there
 Tensor mm_dtype(const Tensor& a, const Tensor& b, ScalarType dtype) {
   check_out_dtype(a, b, dtype);
   return broken_or(a.to(dtype).mm(b.to(dtype)));
@@ -90,6 +91,7 @@ Tensor& baddbmm_dtype_out(const Tensor& self, const Tensor& a, const Tensor& b, 
                           const c10::Scalar& beta, const c10::Scalar& alpha, Tensor& out) {
   return into(out, at::baddbmm(self, a, b, dtype, beta, alpha), dtype);
 }
+#endif
 
 } // namespace
 } // namespace sim
@@ -101,6 +103,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mul.Tensor", torch::CppFunction::makeFromBoxedFunction<&sim::multiply>());
   m.impl("mul_.Tensor", torch::CppFunction::makeFromBoxedFunction<&sim::multiply>());
   m.impl("mul.out", torch::CppFunction::makeFromBoxedFunction<&sim::multiply>());
+#if SIM_TORCH_AT_LEAST(2, 8)
   m.impl("mm.dtype", SIM_BODY(sim::mm_dtype));
   m.impl("mm.dtype_out", TORCH_FN(sim::mm_dtype_out));
   m.impl("bmm.dtype", SIM_BODY(sim::bmm_dtype));
@@ -109,6 +112,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("addmm.dtype_out", TORCH_FN(sim::addmm_dtype_out));
   m.impl("baddbmm.dtype", SIM_BODY(sim::baddbmm_dtype));
   m.impl("baddbmm.dtype_out", TORCH_FN(sim::baddbmm_dtype_out));
+#endif
 }
 
 } // namespace
