@@ -87,14 +87,15 @@ def test_schedule_and_stacks(run):
 seen = []
 x = torch.ones(4, device="musa")
 with profile(activities=BOTH, schedule=schedule(wait=1, warmup=1, active=2), with_stack=True,
-             record_shapes=True, on_trace_ready=lambda p: seen.append(p.key_averages())) as prof:
+             record_shapes=True, on_trace_ready=lambda p: seen.append((p.key_averages(), p.events())),
+             experimental_config=torch._C._profiler._ExperimentalConfig(verbose=True)) as prof:
     for _ in range(4):
         y = x.add(1)
         prof.step()
-(averages,) = seen
+((averages, events),) = seen
 rows = {row.key: row for row in averages}
 assert rows["add_Tensor_kernel"].count == 2 and rows["aten::add"].count == 2
-assert any(event.stack for event in prof.events() if event.name == "aten::add")
+assert any(event.stack for event in events if event.name == "aten::add")
 """
     )
 
