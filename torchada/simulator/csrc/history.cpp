@@ -113,7 +113,7 @@ std::vector<Annotation> annotations() {
 
 Frames symbolize(const std::vector<Context>& contexts) {
   std::vector<torch::CapturedTraceback*> tracebacks;
-  for (const Context& context : contexts) tracebacks.push_back(torch::getCapturedTracebackFromContext(context));
+  for (const Context& context : contexts) tracebacks.push_back(static_cast<torch::CapturedTraceback*>(context.get()));
   torch::SymbolizedTracebacks found = torch::symbolize(tracebacks);
   Frames result;
   for (auto& frame : found.all_frames) result.frames.push_back({frame.filename, frame.funcname, frame.lineno});
