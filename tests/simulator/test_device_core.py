@@ -836,9 +836,3 @@ def test_threads():
 def test_unknown_operator_names_itself():
     with pytest.raises(NotImplementedError, match=r"aten::_cudnn_rnn_flatten_weight.*simulated device"):
         torch._cudnn_rnn_flatten_weight([torch.ones(3, device=MUSA)], 1, 3, 2, 3, 0, 1, False, False)
-
-
-def test_later_parts_refuse():
-    for use in (CORE._MUSAGraph,):
-        with pytest.raises(NotImplementedError, match=r"the simulated device does not do .* yet"):
-            use()

@@ -51,6 +51,7 @@ SOURCES = (
     "work.cpp",
     "ops.cpp",
     "defects.cpp",
+    "graph.cpp",
     "runtime.cpp",
     "module.cpp",
     "module_work.cpp",

@@ -520,7 +520,7 @@ PyMODINIT_FUNC PyInit__MUSAC() {
     torch::utils::set_requires_device_init(sim::kMusa, false); // see lazy_init()
     sim::register_layout_kernels();
     sim::Ref module(PyModule_Create(&sim::module_def));
-    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_memory(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() || !sim::add_work(module.object) ||
+    if (!module || !sim::add_types(module.object) || !sim::add_legacy_types(module.object) || !sim::add_memory(module.object) || !sim::add_musart(module.object) || !sim::add_profile(module.object) || !sim::add_inductor(module.object) || !sim::drain_at_exit() || !sim::add_work(module.object) || !sim::add_graph(module.object) ||
         PyModule_AddStringConstant(module.object, "_musa_version", "40300") != 0) {
       return nullptr;
     }

@@ -237,14 +237,6 @@ PyType_Slot properties_slots[] = {{Py_tp_new, reinterpret_cast<void*>(no_constru
                                   {0, nullptr}};
 PyType_Spec properties_spec = {"torch_musa._MUSAC._MusaDeviceProperties", sizeof(Properties), 0, Py_TPFLAGS_DEFAULT, properties_slots};
 
-// ---- names that exist and say that they do nothing yet -------------------------------------------------
-
-PyObject* graph_new(PyTypeObject*, PyObject*, PyObject*) {
-  return not_yet("graphs (torch.musa.MUSAGraph)");
-}
-PyType_Slot graph_slots[] = {{Py_tp_new, reinterpret_cast<void*>(graph_new)}, {0, nullptr}};
-PyType_Spec graph_spec = {"torch_musa._MUSAC._MUSAGraph", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, graph_slots};
-
 // ---- legacy tensor types -------------------------------------------------------------------------------
 // Static-looking type objects, because Tensor.type(cls) reads the full dotted name out of tp_name.
 
@@ -343,8 +335,7 @@ PyObject* device_properties(int device) {
 
 bool add_types(PyObject* module) {
   if (!add_type(module, stream_spec, reinterpret_cast<PyObject*>(THPStreamClass)) ||
-      !add_type(module, event_spec, reinterpret_cast<PyObject*>(THPEventClass)) || !add_type(module, properties_spec) ||
-      !add_type(module, graph_spec)) {
+      !add_type(module, event_spec, reinterpret_cast<PyObject*>(THPEventClass)) || !add_type(module, properties_spec)) {
     return false;
   }
   auto fetch = [&](const char* name) { return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module, name)); };

@@ -65,6 +65,7 @@ PyObject* no_constructor(PyTypeObject* type, PyObject*, PyObject*); // a tp_new 
 #define SIM_KEYWORDS(f) SIM_FUNCTION(f), METH_VARARGS | METH_KEYWORDS, nullptr
 
 bool add_types(PyObject* module);         // streams, events, properties, placeholders
+bool add_graph(PyObject* module);         // graph.cpp
 bool add_work(PyObject* module);          // module_work.cpp
 bool add_memory(PyObject* module);        // module_memory.cpp
 bool add_legacy_types(PyObject* module);  // FloatTensor and so on

@@ -291,7 +291,6 @@ void wait_for(const MarkPtr& mark, const c10::Stream& stream) {
     return;
   }
   if (waiting) {
-    if (mark->done() && !async.load()) return; // nothing to depend on
     invalidate(waiting);
     throw_musa_error(905, "dependency created on uncaptured work in another stream");
   }

@@ -4,9 +4,9 @@ import gc
 import weakref
 from typing import Any
 
+import torch
 import torch_musa
-
-from .._not_simulated import refuse
+from torch.utils import _pytree
 
 _MUSAC = torch_musa._MUSAC
 
@@ -109,10 +109,121 @@ class graph:
 
 
 def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False):
-    """Callables whose forward and backward are graphs."""
-    refuse("torch_musa.make_graphed_callables", "graph capture")
+    """Callables (functions or modules) whose forward and backward passes are graphs.
+
+    `sample_args`: a tuple of tensors, or a tuple of such tuples for a tuple of callables; later calls copy their
+    arguments into these shapes. Modules are patched in place and returned; in the other training mode they run as
+    before. RuntimeError under autocast with a cache, for modules with hooks or buffers that require grad.
+    """
+    if torch.is_autocast_enabled("musa") and torch.is_autocast_cache_enabled():
+        raise RuntimeError("make_graphed_callables does not support the autocast caching. Set `cache_enabled=False`.")
+    single = not isinstance(callables, tuple)
+    functions = (callables,) if single else callables
+    samples = (sample_args,) if single else sample_args
+    flat_samples = []
+    for function, sample in zip(functions, samples, strict=True):
+        if isinstance(function, torch.nn.Module):
+            _check_module(function)
+        flat, _ = _pytree.tree_flatten(sample)
+        if not all(isinstance(value, torch.Tensor) for value in flat):
+            raise TypeError("In the beta API, sample_args for each callable must contain only Tensors.")
+        flat_samples.append(tuple(flat))
+
+    parameters = [tuple(f.parameters()) if isinstance(f, torch.nn.Module) else () for f in functions]
+    inputs = [flat + params for flat, params in zip(flat_samples, parameters, strict=True)]
+    pool = graph_pool_handle()
+
+    torch_musa.synchronize()
+    with torch_musa.stream(torch_musa.Stream()):
+        for function, sample, given in zip(functions, samples, inputs, strict=True):
+            for _ in range(num_warmup_iters):
+                outputs, _ = _pytree.tree_flatten(function(*sample))
+                _gradients(outputs, [torch.empty_like(o) for o in outputs if o.requires_grad], given, allow_unused_input)
+    torch_musa.synchronize()
+
+    # All forward passes, then the backward passes in reverse: as they will run, which lets them share memory.
+    forwards = []
+    for function, sample in zip(functions, samples, strict=True):
+        forward = MUSAGraph()
+        with graph(forward, pool=pool):
+            result = function(*sample)
+        forwards.append((forward, *_pytree.tree_flatten(result)))
+    backwards = []
+    for (_, outputs, _), given in zip(reversed(forwards), reversed(inputs), strict=True):
+        grads = [torch.empty_like(o) if o.requires_grad else None for o in outputs]
+        backward = MUSAGraph()
+        with graph(backward, pool=pool):
+            found = _gradients(outputs, [g for g in grads if g is not None], given, allow_unused_input)
+        backwards.append((backward, grads, found))
+    backwards.reverse()
+
+    made = []
+    for i, function in enumerate(functions):
+        graphed = _graphed(forwards[i], backwards[i], inputs[i], len(flat_samples[i]))
+        made.append(_patched(function, graphed) if isinstance(function, torch.nn.Module) else graphed)
+    return made[0] if single else tuple(made)
+
+
+def _check_module(module):
+    if module._backward_hooks or module._forward_hooks or module._forward_pre_hooks:
+        raise RuntimeError("Modules must not have hooks registered at the time they are passed to make_graphed_callables.")
+    if any(buffer.requires_grad for buffer in module.buffers()):
+        raise RuntimeError("In any Module passed to make_graphed_callables, only parameters may be trainable.")
+
+
+def _gradients(outputs, grads, given, allow_unused):
+    """Gradients for `given`, None where it needs none."""
+    outputs = [o for o in outputs if o.requires_grad]
+    wanted = [x for x in given if x.requires_grad]
+    if not outputs or not wanted:
+        return [None] * len(given)
+    found = iter(
+        torch.autograd.grad(outputs, wanted, grad_outputs=grads, only_inputs=True, allow_unused=allow_unused)
+    )
+    return [next(found) if x.requires_grad else None for x in given]
+
+
+def _graphed(forward, backward, static_inputs, count):
+    forward_graph, outputs, spec = forward
+    backward_graph, static_grads, found = backward
+
+    class Graphed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *given):
+            for static, value in zip(static_inputs[:count], given, strict=False):
+                if static.data_ptr() != value.data_ptr():
+                    static.copy_(value)
+            forward_graph.replay()
+            return tuple(output.detach() for output in outputs)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, *grads):
+            for static, grad in zip(static_grads, grads, strict=True):
+                if static is not None and static.data_ptr() != grad.data_ptr():
+                    static.copy_(grad)
+            backward_graph.replay()
+            return tuple(grad.detach() if grad is not None else None for grad in found)
+
+    def call(*args):
+        flat, _ = _pytree.tree_flatten(args)
+        # Parameters are arguments so that autograd calls backward() for them; their values are in place.
+        return _pytree.tree_unflatten(Graphed.apply(*flat, *static_inputs[count:]), spec)
+
+    return call
+
+
+def _patched(module, graphed):
+    training, plain = module.training, module.forward
+
+    def forward(*args):
+        return graphed(*args) if module.training == training else plain(*args)
+
+    module.forward = forward
+    return module
 
 
 def update_musa_graph_with_profile():
-    """Part of torch_musa's graph profiling."""
-    refuse("torch_musa.update_musa_graph_with_profile", "graph capture")
+    """Instantiate all graphs anew, so that a profiler that has started sees what they run."""
+    for one in list(MUSAGraph._graph_instances):
+        one.reinstantiate_graph()
