@@ -322,6 +322,15 @@ bool defer(const DeferredOp& call, Stack* stack) {
     twins.emplace(Stand::scratch);
     known = try_compute(call, *twins, Stand::scratch, arguments);
   }
+  bool plain_results = true;
+  for (const IValue& value : *known) {
+    each_tensor(value, [&](const Tensor& result) { plain_results = plain_results && (!result.defined() || is_plain(result)); });
+  }
+  if (!plain_results) {
+    if (capture) refuse_in_capture(capture, name + " gives a tensor that is not strided");
+    wait_stream(stream);
+    return false;
+  }
   apply_sizes(*twins);
 
   // Results: arguments, views of arguments, or new memory.

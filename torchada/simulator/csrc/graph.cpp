@@ -116,7 +116,8 @@ class Graph {
     begin_allocate_to_pool(device_, pool_, [mine = capture_.get()](c10::Stream s) { return capture_of(s).get() == mine; });
   }
 
-  void capture_end() {
+  // False for a graph of nothing.
+  bool capture_end() {
     if (!capture_) throw_musa_error(401, "the operation cannot be performed in the present state");
     TORCH_CHECK(current_stream(device_) == capture_->origin, "Capture must end on the same stream it began on.");
     if (capture_->mode != CaptureMode::relaxed && capture_->thread != std::this_thread::get_id()) {
@@ -131,10 +132,8 @@ class Graph {
       release_pool(device_, pool_);
       throw;
     }
-    if (template_->nodes.empty()) {
-      TORCH_WARN("The MUSA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream.");
-    }
     executable_ = instantiate(template_);
+    return !template_->nodes.empty();
   }
 
   void reinstantiate() {
@@ -179,11 +178,8 @@ class Graph {
 
   void enable_debug() { debug_ = true; }
 
-  void dump(const std::string& path) const {
-    if (!debug_) {
-      TORCH_WARN("MUSA Graphs debug not enabled, set with [graph].enable_debug_mode()");
-      return;
-    }
+  bool dump(const std::string& path) const {
+    if (!debug_) return false;
     TORCH_CHECK(template_, "Called MUSAGraph::debug_dump without a preceding successful capture.");
     std::ofstream file(path);
     file << "digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\" graph[style=\"dashed\"];\n";
@@ -199,6 +195,7 @@ class Graph {
     file << "}\n}\n";
     file.close();
     TORCH_CHECK(file, "MUSAGraph::debug_dump: cannot write ", path, ": ", std::strerror(errno));
+    return true;
   }
 
   std::pair<void*, void*> handles() const {
@@ -276,7 +273,14 @@ PyObject* capture_begin(PyObject* self, PyObject* args, PyObject* kwargs) {
   });
 }
 PyObject* capture_end(PyObject* self, PyObject*) {
-  return void_call([&] { graph_of(self).capture_end(); });
+  return guarded([&]() -> PyObject* {
+    bool something = without_gil([&] { return graph_of(self).capture_end(); });
+    if (!something && PyErr_WarnEx(PyExc_UserWarning, "The MUSA Graph is empty. This usually means that the graph was attempted "
+                                   "to be captured on wrong device or stream.", 1) != 0) {
+      return nullptr;
+    }
+    Py_RETURN_NONE;
+  });
 }
 PyObject* reinstantiate(PyObject* self, PyObject*) {
   return void_call([&] { graph_of(self).reinstantiate(); });
@@ -302,7 +306,10 @@ PyObject* debug_dump(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyObject* path = nullptr;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&", const_cast<char**>(names), PyUnicode_FSConverter, &path)) return nullptr;
     Ref bytes(path);
-    graph_of(self).dump(PyBytes_AS_STRING(path));
+    if (!graph_of(self).dump(PyBytes_AS_STRING(path)) &&
+        PyErr_WarnEx(PyExc_UserWarning, "MUSA Graphs debug not enabled, set with [graph].enable_debug_mode()", 1) != 0) {
+      return nullptr;
+    }
     Py_RETURN_NONE;
   });
 }

@@ -432,9 +432,13 @@ void set_async(bool on) {
     deferring.fetch_add(1);
   } else {
     wait_device(-1);
-    for (int i = 0; i < device_count(); ++i) check_device_error(i);
     deferring.fetch_sub(1);
     async = false;
+    std::lock_guard<std::mutex> lock(error_mutex());
+    for (int i = 0; i < device_count(); ++i) {
+      DeviceError& error = device_error(i);
+      error.set = error.reported = false;
+    }
   }
 }
 

@@ -86,7 +86,7 @@ void wait_stream(const c10::Stream& stream);
 // ---- asynchronous streams ----------------------------------------------------------------------------
 
 bool is_async();
-void set_async(bool on); // waits for all work first
+void set_async(bool on); // waits for all work first; a device's error ends with the queues
 void end_async();        // at the end of the process: waits, and runs what comes later at once
 
 // ---- captures ----------------------------------------------------------------------------------------

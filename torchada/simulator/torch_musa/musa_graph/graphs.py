@@ -138,7 +138,9 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
         for function, sample, given in zip(functions, samples, inputs, strict=True):
             for _ in range(num_warmup_iters):
                 outputs, _ = _pytree.tree_flatten(function(*sample))
-                _gradients(outputs, [torch.empty_like(o) for o in outputs if o.requires_grad], given, allow_unused_input)
+                _gradients(
+                    outputs, [torch.empty_like(o) for o in outputs if o.requires_grad], given, allow_unused_input
+                )
     torch_musa.synchronize()
 
     # All forward passes, then the backward passes in reverse: as they will run, which lets them share memory.
@@ -166,7 +168,9 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
 
 def _check_module(module):
     if module._backward_hooks or module._forward_hooks or module._forward_pre_hooks:
-        raise RuntimeError("Modules must not have hooks registered at the time they are passed to make_graphed_callables.")
+        raise RuntimeError(
+            "Modules must not have hooks registered at the time they are passed to make_graphed_callables."
+        )
     if any(buffer.requires_grad for buffer in module.buffers()):
         raise RuntimeError("In any Module passed to make_graphed_callables, only parameters may be trainable.")
 
@@ -177,9 +181,7 @@ def _gradients(outputs, grads, given, allow_unused):
     wanted = [x for x in given if x.requires_grad]
     if not outputs or not wanted:
         return [None] * len(given)
-    found = iter(
-        torch.autograd.grad(outputs, wanted, grad_outputs=grads, only_inputs=True, allow_unused=allow_unused)
-    )
+    found = iter(torch.autograd.grad(outputs, wanted, grad_outputs=grads, only_inputs=True, allow_unused=allow_unused))
     return [next(found) if x.requires_grad else None for x in given]
 
 
