@@ -388,7 +388,12 @@ def test_reinstantiation_and_the_functions_of_the_runtime():
 def test_replay_in_any_order_from_any_stream():
     x = torch.zeros(64, device=MUSA)
     pool = torch_musa.graph_pool_handle()
-    graphs = [captured(lambda i=i: x[i].add_(i), pool=pool)[0] for i in range(64)]
+    graphs = [torch_musa.MUSAGraph() for _ in range(64)]
+    with torch_musa.stream(torch_musa.Stream()):
+        for i, graph in enumerate(graphs):
+            graph.capture_begin(pool=pool)
+            x[i].add_(i)
+            graph.capture_end()
     order = [random.randrange(64) for _ in range(300)]
     streams = [torch_musa.Stream() for _ in range(3)]
     for stream in streams:
