@@ -6,6 +6,7 @@
 
 #include "defects.h"
 #include "generator.h"
+#include "memory.h"
 #include "python.h"
 
 #include <ATen/native/Resize.h>

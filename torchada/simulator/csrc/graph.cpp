@@ -1,4 +1,5 @@
 // Graphs: torch_musa._MUSAC._MUSAGraph, and the C functions of the MUSA runtime for graph executables.
+#include "memory.h"
 #include "python.h"
 #include "work.h"
 

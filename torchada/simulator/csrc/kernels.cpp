@@ -146,7 +146,8 @@ Tensor copy_from(const Tensor& self, const Tensor& dst, bool non_blocking) {
   c10::Device device = to_musa ? dst.device() : self.device();
   if (!may_defer() || !capture_of(current_stream(device.index()))) count_copy(from_musa, to_musa, bytes);
   if (may_defer()) {
-    if (self.layout() == c10::kStrided && dst.layout() == c10::kStrided && !self.is_nested() && !dst.is_nested()) {
+    auto plain = [](const Tensor& t) { return t.layout() == c10::kStrided && !t.is_nested() && !t.is_quantized(); };
+    if (plain(self) && plain(dst)) {
       deferred_copy(self, dst, non_blocking);
       return dst;
     }
