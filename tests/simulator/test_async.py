@@ -67,9 +67,10 @@ def test_pinned_memory_written_too_early():
 @pytest.mark.parametrize("wait", [False, True])
 def test_streams_do_not_wait_for_each_other_by_themselves(wait):
     x, side = torch.zeros(4, device=MUSA), torch_musa.Stream()
+    x + 1  # the first call of an operator takes its time
     torch_musa.synchronize()
     with torch_musa.stream(side):
-        busy()
+        busy(5 * LONG)
         x.fill_(1)
     if wait:
         torch_musa.current_stream().wait_stream(side)
