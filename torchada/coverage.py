@@ -93,7 +93,8 @@ def _decide(table: Table, module: str, name: str) -> Iterator[tuple[str, str, st
     elif module in table.mirrors and _peer_has(table, module, name):
         yield "redirected", "the same name, parameters and meaning in torch_musa", "", "tests/snippets"
     elif module in GENERIC:
-        yield "native", GENERIC[module], "", "tests/snippets"
+        why, test = GENERIC[module]
+        yield "native", why, "", test
     else:
         yield UNDECIDED, "", "", ""
 

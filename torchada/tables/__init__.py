@@ -1,5 +1,6 @@
 """The rows. Data only: literals and constructor calls."""
 
+from .accelerator import RULES as _ACCELERATOR
 from .backends import RULES as _BACKENDS
 from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
@@ -12,4 +13,13 @@ from .torch import RULES as _TORCH
 
 __all__ = ["MIRRORS", "PACKAGES", "RULES"]
 
-RULES = (*_TORCH, *_CUDA, *_BACKENDS, *_BINDINGS, *_DISTRIBUTED, *_NATIVE, *_MASQUERADE)
+RULES = (
+    *_TORCH,
+    *_CUDA,
+    *_ACCELERATOR,
+    *_BACKENDS,
+    *_BINDINGS,
+    *_DISTRIBUTED,
+    *_NATIVE,
+    *_MASQUERADE,
+)

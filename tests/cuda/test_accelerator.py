@@ -1,0 +1,66 @@
+"""torch.accelerator, on a torch_musa whose allocator it cannot ask and on one whose allocator it can."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+import torch_musa
+
+from torchada.engine import ENGINE
+from torchada.rules import Forward
+
+USE = """
+    import torchada, torch
+    x = torch.empty(2**20, device="cuda:1")
+    a = torch.accelerator
+    assert a.memory_allocated(1) == torch.cuda.memory_allocated(1) == 2**22
+    assert a.memory_allocated(torch.device("cuda:1")) == 2**22
+    assert a.memory_allocated() == 0 and a.memory_allocated("cuda:1") == 2**22
+    assert a.max_memory_allocated(1) >= 2**22 and a.memory_reserved(1) == torch.cuda.memory_reserved(1)
+    assert a.max_memory_reserved(1) >= 2**22
+    assert a.memory_stats(1)["allocated_bytes.all.current"] == 2**22
+    a.reset_peak_memory_stats(1)
+    a.reset_accumulated_memory_stats(1)
+    assert a.memory_stats(1)["allocation.all.allocated"] == 0
+    assert a.get_memory_info(1) == torch.cuda.mem_get_info(1)
+    del x
+    a.empty_cache()
+    assert torch.cuda.memory_reserved(1) == 0
+    from torchada.engine import ENGINE
+    print(ENGINE.ledger.state("torch.accelerator.memory:memory_stats [torch_musa < 2.11.0.post2]").outcome)
+"""
+
+
+@pytest.mark.parametrize("version,outcome", [("2.7.1", "active"), ("2.11.0.post2", "gated")])
+def test_memory(run_python, version, outcome):
+    assert run_python(USE, env={"TORCHADA_SIM_TORCH_MUSA": version}).stdout.split() == [outcome]
+
+
+def test_without_the_rule_the_functions_raise(run_python):
+    """The defect is there: torch_musa alone."""
+    done = run_python(
+        "import torchada.simulator; torchada.simulator.install()\nimport torch, torch_musa\ntorch_musa.init()\n"
+        "torch.accelerator.memory_allocated()",
+        env={"TORCHADA_SIM_TORCH_MUSA": "2.7.1", "TORCHADA": "0"},
+        ok=False,
+    )
+    assert "DeviceAllocator" in done.stderr
+
+
+def test_wrong_arguments():
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.accelerator.memory_allocated(99)
+    with pytest.raises(TypeError):
+        torch.accelerator.memory_allocated(device_index=0)  # positional only, as in torch
+
+
+def test_a_torch_without_memory_functions():
+    rows = [rule for rule in ENGINE.table.rules if rule.module == "torch.accelerator" and isinstance(rule.do, Forward)]
+    assert len(rows) == 9
+    older = replace(ENGINE.facts, features=dict.fromkeys(ENGINE.facts.features, False))
+    for rule in rows:
+        assert rule.gate.failing(ENGINE.facts) is not None  # this torch has them
+        assert rule.gate.failing(older) is None
+        assert callable(getattr(torch_musa, rule.do.path.partition(":")[2]))
+    assert "torch.accelerator" in sys.modules
