@@ -3,6 +3,7 @@
 import warnings
 
 import torch
+import torch.cuda.comm
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import comm
@@ -286,7 +287,6 @@ def accelerator_memory():
     assert free <= total
     del x
     torch.accelerator.empty_cache()
-    torch.accelerator.empty_host_cache()
     assert "supported_dtypes" in torch.accelerator.get_device_capability()
 
 

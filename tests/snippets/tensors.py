@@ -282,11 +282,10 @@ def scripted_and_traced_functions():
 def symbolic_traces():
     class Net(torch.nn.Module):
         def forward(self, x):
-            return x + torch.zeros(1, device="cuda")
+            return torch.zeros_like(x, device="cuda") + x.to("cuda:1").to("cuda:0")
 
     traced = torch.fx.symbolic_trace(Net())
-    assert traced(torch.ones(2, device="cuda")).is_cuda
-    assert "cuda" in traced.code or "device" in traced.code
+    assert traced(torch.ones(2, device="cuda")).tolist() == [1.0, 1.0]
 
 
 def exported_programs():

@@ -1,8 +1,7 @@
 """The safety net: what reaches the CUDA dispatch key from C++ or TorchScript goes to the MUSA device.
 
 Python calls never come here: their device argument is translated before torch sees it. What torch refuses before any
-operator runs stays refused, in torch's words: moving a tensor to "cuda" without an index by ``torch.ops``, and every
-``.to`` and ``.cuda`` inside TorchScript.
+operator runs stays refused, in torch's words: moving a tensor to "cuda" without an index by ``torch.ops``.
 """
 
 from __future__ import annotations

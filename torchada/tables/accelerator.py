@@ -1,6 +1,6 @@
 """torch.accelerator: where torch_musa does not serve it yet, and where torch is older than its names."""
 
-from ..rules import Detour, Rule, pairs
+from ..rules import Detour, Rule, Wrap, each, pairs
 
 _TEST = "tests/cuda/test_accelerator.py"
 _BROKEN = "torch_musa < 2.11.0.post2"
@@ -66,5 +66,20 @@ RULES = (
         when="not has:torch.accelerator.get_memory_info",
         why="torch before 2.11 has no get_memory_info; torch_musa has it",
         test=f"{_TEST}::test_a_torch_without_memory_functions",
+    ),
+    *each(
+        "torch.accelerator.graphs",
+        "Graph",
+        Wrap("accelerator:graph"),
+        why="torch makes one only for a backend that registered a graph; torch_musa has a graph class instead",
+        test=f"{_TEST}::test_graph",
+    ),
+    *pairs(
+        "torch.accelerator",
+        "torch.accelerator.graphs:",
+        "Graph=Graph",
+        when="has:torch.accelerator.graphs.Graph",
+        why="one object under both names, as in torch",
+        test=f"{_TEST}::test_graph",
     ),
 )

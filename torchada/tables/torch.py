@@ -363,6 +363,18 @@ ATTENTION = (
 
 COMPILER = (
     Rule(
+        "torch.jit.frontend:ExprBuilder.build_Call",
+        Detour(shim="script:build_call"),
+        why="TorchScript compiles .to(), .cuda() and devices from the source text, past every other translation",
+        test="tests/devices/test_script.py",
+    ),
+    Rule(
+        "torch.jit.frontend:ExprBuilder.build_Attribute",
+        Detour(shim="script:build_attribute"),
+        why="as above, for is_cuda",
+        test="tests/devices/test_script.py",
+    ),
+    Rule(
         "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES",
         Stub("attention:VISIBLE_DEVICES"),
         why="each process that tries kernels gets one device by this variable; MUSA reads its own",

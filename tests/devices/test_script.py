@@ -1,0 +1,91 @@
+"""TorchScript: code that names CUDA devices."""
+
+import io
+
+import pytest
+import torch
+
+import torchada
+
+
+def moves(x):
+    return x.to("cuda"), x.cuda(), x.cuda(1), x.to(device="cuda:1", dtype=torch.float64)
+
+
+def asks(x):
+    if x.is_cuda:
+        return torch.ones(2, device="cuda")
+    else:
+        return torch.zeros(2)
+
+
+def makes(x):
+    device = torch.device("cuda:1")
+    y = torch.arange(3, device=device)
+    z = x.to(device, non_blocking=True)
+    return y, z, torch.zeros_like(x, device="cuda")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2, device="cuda"))
+        self.is_cuda = True
+
+    def forward(self, x):
+        if self.is_cuda:
+            x = x.cuda(non_blocking=True)
+        return x + self.weight
+
+
+def test_moving():
+    out = torch.jit.script(moves)(torch.ones(2))
+    assert [tensor.get_device() for tensor in out] == [0, 0, 1, 1]
+    assert out[3].dtype == torch.float64
+
+
+def test_asking():
+    function = torch.jit.script(asks)
+    assert function(torch.zeros(1, device="cuda")).is_cuda
+    assert not function(torch.zeros(1)).is_cuda
+
+
+def test_making():
+    out = torch.jit.script(makes)(torch.ones(2))
+    assert [tensor.get_device() for tensor in out] == [1, 1, 0]
+
+
+def test_modules_and_files():
+    net = torch.jit.script(Net())
+    assert net(torch.ones(2)).tolist() == [2.0, 2.0]
+    buffer = io.BytesIO()
+    torch.jit.save(net, buffer)
+    for place, index in ((None, 0), ("cuda:1", 1), (torch.device("cuda:1"), 1), ("cpu", -1)):
+        buffer.seek(0)
+        assert torch.jit.load(buffer, map_location=place).weight.get_device() == index
+
+
+def test_text_is_not_a_device():
+    @torch.jit.script
+    def label(x: str):
+        return "cuda" + x
+
+    assert label(":0") == "cuda:0"
+
+
+def test_tracing():
+    traced = torch.jit.trace(lambda x: x.to("cuda") * torch.ones(2, device="cuda"), (torch.ones(2),))
+    assert traced(torch.full((2,), 3.0)).tolist() == [3.0, 3.0]
+
+
+def test_without_the_rules_torch_refuses():
+    with torchada.disabled():
+        with pytest.raises(RuntimeError):
+            torch.jit.script(_fresh())(torch.ones(2))
+
+
+def _fresh():
+    def function(x):
+        return x.to("cuda")
+
+    return function
