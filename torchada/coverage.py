@@ -22,6 +22,7 @@ from .tables.defaults import GENERIC
 
 NAMES = Path(__file__).parent / "data" / "public_names.json"
 UNDECIDED = "undecided"
+PRIVATE = ("torch.cuda", "torch._C")
 VERBS = {
     "redirected": "torch_musa's object answers",
     "adapted": "torch_musa's object, or torch's own, with what differs put right",
@@ -68,7 +69,13 @@ def decisions(table: Table) -> list[Decision]:
         told = _versions(versions, list(known))
         for verb, why, gate, test in _decide(table, module, name):
             found.append(Decision(module, name, verb, why, gate, test, told))
-    return found
+    for rule in table.rules:  # private names that torch itself and real projects use
+        name = rule.name.partition(".")[0]
+        if rule.module.startswith(PRIVATE) and (rule.module, name) not in where:
+            found.append(
+                Decision(rule.module, rule.name, _verb(table, rule), rule.why, rule.when, rule.test, "private")
+            )
+    return sorted(found, key=lambda decision: decision.module)
 
 
 def _versions(have: list[str], every: list[str]) -> str:
@@ -125,7 +132,7 @@ def page(table: Table) -> str:
         "Every public name of `torch.cuda`, its submodules and neighbours in torch "
         + ", ".join(released())
         + ", and what",
-        "torchada does about it. Made by `python -m torchada docs`; do not edit.",
+        "private ones that have a row, and what torchada does about each. Made by `python -m torchada docs`; do not edit.",
         "",
         "| decision | names | meaning |",
         "|---|---|---|",

@@ -5,6 +5,8 @@ import textwrap
 import pytest
 import torch
 
+import torchada
+
 PYMTML = """
 MTML_SUCCESS, MTML_ERROR_DRIVER_NOT_LOADED, MTML_ERROR_NOT_SUPPORTED, MTML_ERROR_LIBRARY_NOT_FOUND = 0, 1, 4, 670
 NVML_SUCCESS = 0
@@ -64,6 +66,9 @@ def nvmlDeviceGetPowerUsage(handle):
 def nvmlDeviceGetClockInfo(handle, kind):
     return {NVML_CLOCK_SM: 1750}[kind]
 
+def nvmlDeviceGetUUID(handle):
+    return "GPU-0a1b2c3d-0000-1111-2222-33334444555" + str(handle[1])
+
 def nvmlDeviceGetComputeRunningProcesses(handle):
     return [_Process] if handle[1] == 1 else []
 """
@@ -84,6 +89,8 @@ USE = """
     print(torch.cuda.power_draw(), torch.cuda.clock_rate("cuda:1"))
     print(torch.cuda.list_gpu_processes(0))
     print(torch.cuda.memory.list_gpu_processes("cuda:1"))
+    uuid = torch.cuda.get_device_properties(1).uuid
+    assert str(uuid) == "0a1b2c3d-0000-1111-2222-333344445551" and len(uuid.bytes) == 16
 """
 SEEN = ["37 12 51", "250000 1750", "GPU:0", "no processes are running", "GPU:1"]
 
@@ -190,3 +197,9 @@ def test_without_the_library(name):
 
 def test_processes_without_the_library():
     assert torch.cuda.list_gpu_processes() == "pynvml module not found, please install nvidia-ml-py"
+
+
+def test_uuid_without_the_library():
+    assert not hasattr(torch.cuda.get_device_properties(0), "uuid")
+    with pytest.raises(torchada.NotOnMusa, match="mthreads-ml-py"):
+        torch.cuda.get_device_properties(0).uuid

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import re
+import uuid
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -76,11 +79,7 @@ class CudaDeviceProperties:
         if name in _ATTRIBUTES:
             return _runtime_attribute(name, self._index)
         if name == "uuid":
-            raise NotOnMusa(
-                "_CudaDeviceProperties.uuid",
-                "torch_musa does not bind the device's UUID.",
-                "the device index, or the management library (mthreads-ml-py).",
-            )
+            return _uuid(self._index)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
@@ -96,6 +95,23 @@ class CudaDeviceProperties:
 
 CudaDeviceProperties.__name__ = CudaDeviceProperties.__qualname__ = "_CudaDeviceProperties"
 CudaDeviceProperties.__module__ = "torch.cuda"
+
+
+def _uuid(index: int) -> uuid.UUID:
+    """The device's UUID from the management library; with ``bytes`` and a text, as torch's own object has."""
+    try:
+        handle = torch.cuda._get_pynvml_handler(index)
+        text = torch.cuda.pynvml.nvmlDeviceGetUUID(handle)  # type: ignore[attr-defined]
+    except ModuleNotFoundError:
+        raise NotOnMusa(
+            "_CudaDeviceProperties.uuid",
+            "torch_musa does not bind the device's UUID, and mthreads-ml-py, which knows it, is not installed.",
+            "pip install mthreads-ml-py, or the device index.",
+        ) from None
+    found = re.search(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}", os.fsdecode(text))
+    if found is None:
+        raise NotOnMusa("_CudaDeviceProperties.uuid", f"the management library answers {text!r}, which is no UUID.")
+    return uuid.UUID(found.group())
 
 
 def _runtime_attribute(name: str, index: int) -> int:
