@@ -129,10 +129,8 @@ def page(table: Table) -> str:
     lines = [
         "# Coverage",
         "",
-        "Every public name of `torch.cuda`, its submodules and neighbours in torch "
-        + ", ".join(released())
-        + ", and what",
-        "private ones that have a row, and what torchada does about each. Made by `python -m torchada docs`; do not edit.",
+        f"Every public name of `torch.cuda`, its submodules and neighbours in torch {', '.join(released())}, the private",
+        "ones that have a row, and what torchada does about each. Made by `python -m torchada docs`; do not edit.",
         "",
         "| decision | names | meaning |",
         "|---|---|---|",
