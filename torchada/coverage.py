@@ -129,7 +129,7 @@ def page(table: Table) -> str:
     lines = [
         "# Coverage",
         "",
-        f"Every public name of `torch.cuda`, its submodules and neighbours in torch {', '.join(released())}, the private",
+        f"Every public name of `torch.cuda`, its submodules and neighbours in torch {', '.join(released())}, private",
         "ones that have a row, and what torchada does about each. Made by `python -m torchada docs`; do not edit.",
         "",
         "| decision | names | meaning |",
