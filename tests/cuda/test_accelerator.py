@@ -40,7 +40,7 @@ def test_memory(run_python, version, outcome):
 def test_without_the_rule_the_functions_raise(run_python):
     """The defect is there: torch_musa alone."""
     done = run_python(
-        "import torchada.simulator; torchada.simulator.install()\nimport torch, torch_musa\ntorch_musa.init()\n"
+        "import torchada.simulator; torchada.simulator.install()\nimport torch, torch_musa\ntorch_musa._lazy_init()\n"
         "torch.accelerator.memory_allocated()",
         env={"TORCHADA_SIM_TORCH_MUSA": "2.7.1", "TORCHADA": "0"},
         ok=False,

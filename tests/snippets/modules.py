@@ -287,6 +287,7 @@ def accelerator_memory():
     assert free <= total
     del x
     torch.accelerator.empty_cache()
+    torch.accelerator.empty_host_cache()
     assert "supported_dtypes" in torch.accelerator.get_device_capability()
 
 

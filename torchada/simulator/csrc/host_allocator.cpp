@@ -3,6 +3,10 @@
 #include "sim.h"
 #include "work.h"
 
+#if SIM_TORCH_AT_LEAST(2, 8)
+#include <ATen/core/CachingHostAllocator.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -80,7 +84,23 @@ size_t power_of_two(size_t n) {
   return result;
 }
 
-struct PinnedAllocator final : c10::Allocator {
+#if SIM_TORCH_AT_LEAST(2, 8)
+// What torch.accelerator.empty_host_cache() asks. torch_musa counts no statistics of pinned memory: they stay at zero.
+struct HostAllocatorBase : at::HostAllocator {
+  bool record_event(void* pointer, void*, c10::Stream stream) override {
+    record_pinned_use(pointer, stream);
+    return is_pinned(pointer);
+  }
+  void empty_cache() override { empty_pinned_cache(); }
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+};
+#else
+using HostAllocatorBase = c10::Allocator;
+#endif
+
+struct PinnedAllocator final : HostAllocatorBase {
   c10::DataPtr allocate(size_t bytes) override {
     check_not_bad_fork();
     if (bytes == 0) return {nullptr, nullptr, &free_pinned, c10::Device(c10::DeviceType::CPU)};
@@ -109,9 +129,19 @@ struct PinnedAllocator final : c10::Allocator {
 } // namespace
 
 c10::Allocator* pinned_allocator() {
-  static auto* instance = new PinnedAllocator();
+  static auto* instance = [] {
+    auto* made = new PinnedAllocator();
+#if SIM_TORCH_AT_LEAST(2, 8)
+    at::setHostAllocator(kMusa, made);
+#endif
+    return made;
+  }();
   return instance;
 }
+
+namespace {
+[[maybe_unused]] const auto* const at_load = pinned_allocator(); // torch may ask for it before anything is pinned
+} // namespace
 
 bool is_pinned(const void* pointer) {
   std::lock_guard<std::mutex> lock(pinned().mutex);
