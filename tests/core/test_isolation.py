@@ -32,7 +32,7 @@ def test_each_rule_made_to_fail_in_turn(run_python):
                 engine.engage()
             assert engine.state == "armed", victim.id
             states = engine.ledger.states()
-            if victim.module in table.mirrors:
+            if victim in table.lazy.get(victim.module, {}).get(victim.name, ()):
                 try:
                     getattr(importlib.import_module(victim.module), victim.name)
                 except AttributeError as error:
