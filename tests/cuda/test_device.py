@@ -137,6 +137,7 @@ def test_properties():
     assert type(properties) is torch.cuda._CudaDeviceProperties
     for device in (0, "cuda:1", "cuda", torch.device("cuda:0"), None):
         assert torch.cuda.get_device_properties(device).name == torch.cuda.get_device_name(device)
+    assert torch.cuda.get_device_properties("cuda:0") == properties != torch.cuda.get_device_properties(1)
     native = torch_musa.get_device_properties(0)
     for field in (
         "name",

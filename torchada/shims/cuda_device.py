@@ -129,12 +129,15 @@ def _runtime_attribute(name: str, index: int) -> int:
     return value.value
 
 
+_properties: dict[int, CudaDeviceProperties] = {}  # one object for each device: CUDA programs compare them
+
+
 def get_device_properties(native: Callable[..., Any], peer: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(native)
     def get_device_properties(device: Any = None) -> CudaDeviceProperties:
         found = peer(device)  # raises for a device that is not there
         index = torch.cuda._get_device_index(device, optional=True)
-        return CudaDeviceProperties(found, index)
+        return _properties.setdefault(index, CudaDeviceProperties(found, index))
 
     return get_device_properties
 

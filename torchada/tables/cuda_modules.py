@@ -184,6 +184,28 @@ PROFILER = (
     ),
 )
 
+_PROFILES = "tests/cuda/test_profiler.py"
+TORCH_PROFILER = (
+    Rule(
+        "torch.profiler.profiler:_KinetoProfile.__init__",
+        Detour(shim="profiler:new_profile"),
+        why="CUDA programs ask for ProfilerActivity.CUDA",
+        test=f"{_PROFILES}::test_the_cuda_activity_shows_the_device",
+    ),
+    Rule(
+        "torch.profiler.profiler:_KinetoProfile.toggle_collection_dynamic",
+        Detour(shim="profiler:toggle"),
+        why="CUDA programs ask for ProfilerActivity.CUDA",
+        test=f"{_PROFILES}::test_collection_is_switched_by_the_cuda_activity",
+    ),
+    Rule(
+        "torch.autograd.profiler:profile.__init__",
+        Detour(shim="profiler:new_autograd_profile"),
+        why="use_device='cuda' and use_cuda=True mean the device",
+        test=f"{_PROFILES}::test_autograd_profiler",
+    ),
+)
+
 _TUNABLE = f"{_OTHER}::test_tunable_keeps_settings"
 _NO_TUNING = f"{_OTHER}::test_tunable_refuses_tuning"
 TUNABLE = (
@@ -326,4 +348,4 @@ REFUSED = (
     ),
 )
 
-RULES = (*RANDOM, *AMP, *GRAPHS, *NCCL, *NVTX, *PROFILER, *TUNABLE, *REFUSED)
+RULES = (*RANDOM, *AMP, *GRAPHS, *NCCL, *NVTX, *PROFILER, *TORCH_PROFILER, *TUNABLE, *REFUSED)

@@ -467,6 +467,7 @@ PyObject* stream_create(PyObject* module, PyObject* pointer) {
   return guarded([&]() -> PyObject* {
     auto** where = static_cast<void**>(PyLong_AsVoidPtr(pointer));
     if (PyErr_Occurred()) return nullptr;
+    TORCH_CHECK_VALUE(where != nullptr, "musaStreamCreate wants the address of a musaStream_t, not 0");
     *where = create_external_stream();
     return success(module);
   });
