@@ -47,6 +47,7 @@ typedef struct {
     PyObject *target;
     PyObject *shim;
     PyObject *if_keyword; /* interned; the shim runs only when it is passed */
+    Py_ssize_t if_position; /* ... or when there is an argument at this position (self not counted) */
     PyObject *original;   /* native callable over the original definition (function, method) */
     PyObject *cache;      /* new: exact string -> ready object */
     PyObject *other;      /* getter: descriptor asked when the original says False */
@@ -350,6 +351,9 @@ static inline int concerns(Handle *h, PyObject *const *args, Py_ssize_t n, PyObj
     if (h->shim != NULL && h->if_keyword == NULL) {
         return 1;
     }
+    if (h->if_keyword != NULL && n > h->if_position) {
+        return 1;
+    }
     for (int i = 0; i < h->npos; i++) {
         if (h->pos[i] < n && is_candidate(args[h->pos[i]])) {
             return 1;
@@ -375,6 +379,9 @@ static inline int concerns(Handle *h, PyObject *const *args, Py_ssize_t n, PyObj
 static inline int concerns_call(Handle *h, PyObject *args, PyObject *kwargs)
 {
     if (h->shim != NULL && h->if_keyword == NULL) {
+        return 1;
+    }
+    if (h->if_keyword != NULL && PyTuple_GET_SIZE(args) > h->if_position) {
         return 1;
     }
     for (int i = 0; i < h->npos; i++) {
@@ -490,10 +497,13 @@ error:
 }
 
 /* 1 when the shim is to run, 0 when not, -1 on error */
-static int wants_shim(Handle *h, PyObject *kwargs)
+static int wants_shim(Handle *h, PyObject *args, PyObject *kwargs)
 {
     if (h->shim == NULL || h->if_keyword == NULL) {
         return h->shim != NULL;
+    }
+    if (PyTuple_GET_SIZE(args) > h->if_position) {
+        return 1;
     }
     return kwargs == NULL ? 0 : PyDict_Contains(kwargs, h->if_keyword);
 }
@@ -551,7 +561,7 @@ static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObj
     }
     Py_INCREF(h); /* the call may restore and drop this very detour */
     if (translate_call(h, &args, &kwargs, 0) == 0) {
-        int shim = wants_shim(h, kwargs);
+        int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? call_with(h->shim, h->original, self, args, kwargs)
                           : call_native_method(s, self, args, kwargs);
@@ -595,7 +605,7 @@ static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t
     if (pack(args, n, kwnames, &tuple, &dict) == 0) {
         PyObject *a = tuple, *k = dict;
         if (translate_call(h, &a, &k, 1) == 0) {
-            int shim = wants_shim(h, k);
+            int shim = wants_shim(h, a, k);
             if (shim >= 0) {
                 result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
             }
@@ -714,7 +724,7 @@ static PyObject *run_new(int slot, PyTypeObject *type, PyObject *args, PyObject 
     }
     Py_INCREF(h);
     if (translate_call(h, &args, &kwargs, 0) == 0) {
-        int shim = wants_shim(h, kwargs);
+        int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? run_type_shim(h, &original_new_def, (PyObject *)type, args, kwargs)
                           : e->native_new(type, args, kwargs);
@@ -736,7 +746,7 @@ static int run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
     }
     Py_INCREF(h);
     if (translate_call(h, &args, &kwargs, 0) == 0) {
-        int shim = wants_shim(h, kwargs);
+        int shim = wants_shim(h, args, kwargs);
         if (shim > 0) {
             PyObject *result = run_type_shim(h, &original_init_def, self, args, kwargs);
             if (result != NULL && result != Py_None) {
@@ -876,6 +886,7 @@ static Handle *new_handle(enum kind kind, PyObject *target, PyObject *positions,
     }
     memset((char *)h + sizeof(PyObject), 0, sizeof(Handle) - sizeof(PyObject));
     h->kind = kind;
+    h->if_position = PY_SSIZE_T_MAX;
     h->target = Py_NewRef(target);
     Py_ssize_t npos = positions == NULL ? 0 : PyTuple_GET_SIZE(positions);
     Py_ssize_t nkw = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
@@ -1073,11 +1084,17 @@ static PyObject *resolve_target(PyObject *target)
 
 static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"target", "positions", "keywords", "shim", "if_keyword", NULL};
+    static char *names[] = {"target", "positions", "keywords", "shim", "if_keyword", "if_position", NULL};
     PyObject *target, *positions = NULL, *keywords = NULL, *shim = NULL, *if_keyword = NULL, *result = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O!O!OO:redirect", names, &target, &PyTuple_Type, &positions,
-                                     &PyTuple_Type, &keywords, &shim, &if_keyword) ||
+    Py_ssize_t if_position = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O!O!OOn:redirect", names, &target, &PyTuple_Type, &positions,
+                                     &PyTuple_Type, &keywords, &shim, &if_keyword, &if_position) ||
         (target = resolve_target(target)) == NULL) {
+        return NULL;
+    }
+    if (if_position < 0 || (if_position != PY_SSIZE_T_MAX && (if_keyword == NULL || if_keyword == Py_None))) {
+        PyErr_SetString(PyExc_ValueError, "if_position is where the argument if_keyword can stand too, from 0");
+        Py_DECREF(target);
         return NULL;
     }
     int is_function = PyCFunction_Check(target);
@@ -1088,6 +1105,9 @@ static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
     }
     else {
         Handle *h = new_handle(is_function ? FUNCTION : METHOD, target, positions, keywords, shim, if_keyword);
+        if (h != NULL) {
+            h->if_position = if_position;
+        }
         if (h != NULL && (result = is_function ? redirect_function(h) : redirect_method(h)) == NULL) {
             Py_DECREF(h);
         }
@@ -1651,10 +1671,10 @@ static PyMethodDef module_methods[] = {
     {"translate", py_translate, METH_O,
      "translate($module, obj, /)\n--\n\nThe translation of a cuda string or device; any other object itself."},
     {"redirect", WITH_KEYWORDS(redirect), METH_VARARGS | METH_KEYWORDS,
-     "redirect($module, /, target, positions=(), keywords=(), shim=None, if_keyword=None)\n--\n\n"
+     "redirect($module, /, target, positions=(), keywords=(), shim=None, if_keyword=None, if_position=9223372036854775807)\n--\n\n"
      "Redirect a built-in function, a method descriptor or a class method descriptor: translate the arguments at "
      "positions (self not counted) and under keywords, then run shim(original, [self,] *args, **kwargs) or, without a "
-     "shim or when if_keyword is not passed, the original."},
+     "shim or when if_keyword is passed neither by name nor at if_position, the original."},
     {"redirect_getter", WITH_KEYWORDS(redirect_getter), METH_VARARGS | METH_KEYWORDS,
      "redirect_getter($module, /, descr, other=None, shim=None)\n--\n\n"
      "Redirect the getter of a getset descriptor: when it gives False, ask other (a device counts as whether cuda "

@@ -47,15 +47,17 @@ def redirect(
     keywords: tuple[str, ...] = (),
     shim: Callable[..., Any] | None = None,
     if_keyword: str | None = None,
+    if_position: int = ...,
 ) -> Handle:
     """Redirect a built-in function, a method descriptor or a class method descriptor of a C type.
 
     A staticmethod object stands for its function, a bound class method for its descriptor.
     positions (0-based, self not counted) and keywords are translated on every call. Then `shim(original, *args,
     **kwargs)` runs, for methods `shim(original, self, *args, **kwargs)`; `original` is a native object that runs the
-    original C function. Without a shim, or when if_keyword is given and not passed, the original runs.
-    TypeError: not such an object, or one of the interpreter's own. ValueError: positions or if_keyword of the wrong
-    form. RuntimeError: already redirected, not configured, no trampoline left, free-threaded build.
+    original C function. Without a shim, or when if_keyword is given and not passed, the original runs. if_position is
+    the position (0-based, self not counted) at which that argument can be passed as well.
+    TypeError: not such an object, or one of the interpreter's own. ValueError: positions, if_keyword or if_position of
+    the wrong form. RuntimeError: already redirected, not configured, no trampoline left, free-threaded build.
     """
 
 def redirect_getter(descr: Any, other: Any = None, shim: Callable[[Any, Any], Any] | None = None) -> Handle:

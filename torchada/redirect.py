@@ -77,9 +77,10 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
         return _detour.redirect_getter(target, other, shim).restore
     if isinstance(target, (staticmethod, classmethod)):
         target = target.__func__
-    return _detour.redirect(
-        target, action.positions, action.keywords, shim=shim, if_keyword=action.if_keyword or None
-    ).restore
+    more: dict[str, Any] = {"if_keyword": action.if_keyword or None}
+    if action.if_position != sys.maxsize:
+        more["if_position"] = action.if_position
+    return _detour.redirect(target, action.positions, action.keywords, shim, **more).restore
 
 
 def replace(owner: Any, name: str, target: Any, value: Any) -> Undo:

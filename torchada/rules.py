@@ -6,6 +6,7 @@ tests) is derived from the rows. This module imports no torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -75,15 +76,16 @@ class Detour:
     """Redirect the object itself in place: identity, hash, pickle name and signature stay.
 
     ``keywords`` and ``positions`` (0-based, ``self`` not counted) hold the device arguments to translate. ``shim`` is
-    called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that keyword is passed. ``getter``
-    names a second property that is asked where the first one is False (a device counts as whether it is a MUSA
-    device), ``cache`` a shim that returns ready answers of a constructor by its string argument.
+    called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that argument is passed, by its name or
+    at ``if_position``. ``getter`` names a second property that is asked where the first one is False (a device counts
+    as whether it is a MUSA device), ``cache`` a shim that returns ready answers of a constructor by its string.
     """
 
     keywords: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
     shim: str = ""
     if_keyword: str = ""
+    if_position: int = sys.maxsize
     getter: str = ""
     cache: str = ""
 
@@ -171,9 +173,11 @@ class Masquerade:
         return self.modules[0].partition(".")[0]
 
 
-def each(module: str, names: str, do: Action, *, why: str, test: str, when: str = "") -> tuple[Rule, ...]:
+def each(
+    module: str, names: str, do: Action, *, why: str, test: str, when: str = "", until: str = ""
+) -> tuple[Rule, ...]:
     """The same decision for several names of one module (whitespace separated): a row each."""
-    return tuple(Rule(f"{module}:{name}", do, why=why, test=test, when=when) for name in names.split())
+    return tuple(Rule(f"{module}:{name}", do, why, test, when, until) for name in names.split())
 
 
 def pairs(module: str, peer: str, names: str, *, why: str, test: str, when: str = "") -> tuple[Rule, ...]:

@@ -511,6 +511,23 @@ def test_the_shim_may_be_conditional(detour, victim):
             assert victim.fresh_name_call(call, ("cuda",), "out_dtype", 1)[0] == "shim"
 
 
+def test_shim_only_for_a_keyword_or_its_position(detour, victim):
+    shim = lambda original, *args, **kwargs: ("shim", args, kwargs)  # noqa: E731
+    thing = victim.Thing()
+    condition = {"shim": shim, "if_keyword": "out_dtype", "if_position": 2}
+    with (
+        on(detour.redirect(victim.varargs_keywords, (0,), **condition)),
+        on(detour.redirect(victim.Thing.varargs_keywords, (0,), **condition)),
+    ):
+        for call in (victim.varargs_keywords, thing.varargs_keywords, functools.partial(thing.varargs_keywords)):
+            lead = () if call is victim.varargs_keywords else (thing,)
+            assert call("cuda", 1) == (("musa", 1), {})
+            assert call(0, 1, out=2) == ((0, 1), {"out": 2})
+            assert call("cuda", 1, 2) == ("shim", (*lead, "musa", 1, 2), {})
+            assert call(0, 1, 2, 3) == ("shim", (*lead, 0, 1, 2, 3), {})
+            assert call(0, out_dtype=1) == ("shim", (*lead, 0), {"out_dtype": 1})
+
+
 def test_errors_of_a_shim_come_through(detour, victim):
     def shim(original, *args):
         raise KeyError("from the shim")
@@ -848,6 +865,9 @@ def test_targets_that_cannot_be(detour, victim, target, error, match):
         ({"shim": 1}, TypeError),
         ({"if_keyword": "x"}, ValueError),
         ({"if_keyword": 1, "shim": print}, ValueError),
+        ({"if_position": 1, "shim": print}, ValueError),
+        ({"if_position": -1, "if_keyword": "x", "shim": print}, ValueError),
+        ({"if_position": "1", "if_keyword": "x", "shim": print}, TypeError),
         ({"unknown": 1}, TypeError),
     ],
 )

@@ -9,6 +9,7 @@ from .masquerade import PACKAGES
 from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
 from .native import RULES as _NATIVE
+from .ops import RULES as _OPS
 from .torch import RULES as _TORCH
 
 __all__ = ["MIRRORS", "PACKAGES", "RULES"]
@@ -21,5 +22,6 @@ RULES = (
     *_BINDINGS,
     *_DISTRIBUTED,
     *_NATIVE,
+    *_OPS,
     *_MASQUERADE,
 )

@@ -1,0 +1,317 @@
+"""Operators that torch_musa lacks, computes wrongly, or makes the host wait for, as torchada answers them."""
+
+import json
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from packaging.version import Version
+
+from torchada.gates import Facts
+from torchada.shims import ops
+from torchada.simulator import counters
+from torchada.simulator.profiles import PROFILES
+from torchada.tables.ops import RULES
+
+LOG, PRODUCTS, HEURISTICS = RULES[0:2], RULES[2:4], RULES[6:]
+INF, NAN = float("inf"), float("nan")
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def host_waits(call: Callable[[], Any]) -> int:
+    before = counters()["host_syncs"]
+    call()
+    return counters()["host_syncs"] - before
+
+
+@pytest.fixture
+def undecided() -> Iterator[None]:
+    """The products have not been tried yet, before and after."""
+    for state in (ops._healthy, ops._warned):
+        state.clear()
+    yield
+    for state in (ops._healthy, ops._warned):
+        state.clear()
+
+
+# ---------------------------------------------------------------- log_
+def in_place(x: torch.Tensor) -> tuple[Any, ...]:
+    """What a program can see of `log_`: gradients, versions, identity, views."""
+    leaf = x.clone().requires_grad_()
+    inner = leaf * 2
+    version, base = inner._version, inner
+    view = inner[1:]
+    same = view.log_() is view
+    (view * torch.arange(1.0, 3.0, dtype=x.dtype, device=x.device)).sum().backward()
+    refused = ""
+    try:
+        leaf.log_()
+    except RuntimeError as error:
+        refused = str(error)
+    return same, base.detach().cpu(), inner._version - version, leaf.grad.cpu(), refused
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_log_in_place(dtype: torch.dtype) -> None:
+    values = torch.tensor([0.5, 1.0, 3.0], dtype=dtype)
+    for here, there in zip(in_place(values.to("cuda")), in_place(values), strict=True):
+        if isinstance(here, torch.Tensor):
+            torch.testing.assert_close(here, there)
+        else:
+            assert here == there
+    x = values.to("cuda")
+    assert torch.log_(x) is x and torch.log_(input=x) is x
+    torch.testing.assert_close(x.cpu(), values.log().log(), equal_nan=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(values.to("cuda").log_().cpu(), values.log())
+    with pytest.raises(RuntimeError, match="single memory location"):
+        values[:1].to("cuda").expand(3).log_()
+    compiled = torch.compile(lambda t: t.clone().log_() + 1, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(values.to("cuda")).cpu(), values.log() + 1)
+    torch.testing.assert_close(torch.vmap(torch.log_)(values.to("cuda")[:, None]).cpu(), values.log()[:, None])
+
+
+def test_log_in_place_needs_its_rules(rule_off: Any) -> None:
+    for rule, call in zip(LOG, (torch.Tensor.log_, torch.log_), strict=True):
+        with rule_off(rule.id), pytest.raises(NotImplementedError, match="log_"):
+            call(torch.ones(2, dtype=torch.float64, device="cuda"))
+
+
+# ---------------------------------------------------------------- mm and bmm with out_dtype
+def factors(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    left, right = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype).mT
+    return left.to("cuda"), right.to("cuda"), left.float() @ right.float()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", [(3, 40), (2, 3, 40)])
+def test_products_with_out_dtype(shape: tuple[int, ...], dtype: torch.dtype, undecided: None, rule_off: Any) -> None:
+    product, rule = (torch.mm, PRODUCTS[0]) if len(shape) == 2 else (torch.bmm, PRODUCTS[1])
+    left, right, expected = factors(shape, dtype)
+    out = torch.empty_like(expected, device="cuda")
+    ways: list[Callable[[], torch.Tensor]] = [
+        lambda: product(left, right, out_dtype=torch.float32),
+        lambda: product(left, mat2=right, out_dtype=torch.float32),
+        lambda: product(left, right, out_dtype=torch.float32, out=out),
+    ]
+    for way in ways:
+        result = way()
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result.cpu(), expected)
+        with rule_off(rule.id):
+            assert not way().any()
+    assert ways[-1]() is out
+    assert product(left, right, out_dtype=dtype).dtype == dtype
+    with torch.autocast("cuda", dtype=dtype):
+        torch.testing.assert_close(ways[0]().cpu(), expected)
+        torch.testing.assert_close(product(left.float(), right.float(), out_dtype=torch.float32).cpu(), expected)
+    leaf = left.clone().requires_grad_()
+    product(leaf, right, out_dtype=torch.float32).sum().backward()
+    assert leaf.grad is not None and leaf.grad.dtype == dtype
+    compiled = torch.compile(lambda a, b: product(a, b, out_dtype=torch.float32) + 1, backend="aot_eager")
+    torch.testing.assert_close(compiled(left, right).cpu(), expected + 1)
+
+
+def test_products_refuse_what_cuda_refuses() -> None:
+    half, double = (torch.ones(2, 2, dtype=dtype, device="cuda") for dtype in (torch.float16, torch.float64))
+    for call, text in (
+        (lambda: torch.mm(half, half, out_dtype=torch.float64), "out_dtype must be the same as input dtype or fp32"),
+        (lambda: torch.mm(half, double, out_dtype=torch.float32), "input dtypes must be the same"),
+        (lambda: torch.mm(half, half, out_dtype=torch.float32, out=half), "dtype of the provided out tensor"),
+        (lambda: torch.mm(half, half[:1], out_dtype=torch.float32), "cannot be multiplied"),
+        (lambda: torch.bmm(half, half, out_dtype=torch.float32), "3D"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            call()
+    for arguments in ({"out_dtype": "float"}, {"out_dtype": torch.float32, "more": 1}, {"out_dtype": None, "out": 3}):
+        with pytest.raises(TypeError, match=r"mm\(\)"):
+            torch.mm(half, half, **arguments)  # type: ignore[call-overload]
+    with pytest.raises(RuntimeError):  # torch has it for CUDA only; nothing of ours changes what the CPU says
+        torch.mm(half.cpu(), half.cpu(), out_dtype=torch.float32)
+
+
+def test_products_are_tried_once(undecided: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    monkeypatch.setattr(ops, "_is_right", lambda *args: bool(tried.append(threading.current_thread().name)))
+    left, right, expected = factors((3, 40), torch.float16)
+    results: list[torch.Tensor] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(torch.mm(left, right, out_dtype=torch.float32)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8 and tried == ["torchada-probe"]
+    for result in results:
+        torch.testing.assert_close(result.cpu(), expected)
+
+
+def test_products_in_a_capture(undecided: None) -> None:
+    left, right, expected = factors((3, 40), torch.float16)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.warns(UserWarning, match=r"try torch\.mm with out_dtype= .*\(a graph is being captured\)"):
+        with torch.cuda.graph(graph):
+            result = torch.mm(left, right, out_dtype=torch.float32)
+    assert ops._healthy == {}
+    left.mul_(2)
+    graph.replay()
+    torch.testing.assert_close(result.cpu(), expected * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # said once
+            torch.mm(left, right, out_dtype=torch.float32)
+        torch.mm(left, right, out_dtype=torch.float32)
+    assert ops._healthy == {"mm": False}
+
+
+@pytest.mark.parametrize(
+    ("raised", "decided", "works"),
+    [(RuntimeError("busy"), {}, True), (NotImplementedError("no kernel"), {"mm": False}, True)],
+)
+def test_products_that_cannot_be_tried(
+    raised: Exception, decided: dict[str, bool], works: bool, undecided: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> bool:
+        raise raised
+
+    monkeypatch.setattr(ops, "_is_right", broken)
+    left, right, expected = factors((3, 40), torch.float16)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch.testing.assert_close(torch.mm(left, right, out_dtype=torch.float32).cpu(), expected)
+    assert [str(each.message) for each in caught if "busy" in str(each.message)] == [
+        str(each.message) for each in caught
+    ] and len(caught) == (not decided)
+    assert ops._healthy == decided
+
+
+def test_a_binding_without_the_overload_keeps_its_error(undecided: None) -> None:
+    def old(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError("mm() got an unexpected keyword argument 'out_dtype'")
+
+    left, right, _ = factors((3, 40), torch.float16)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out_dtype'"):
+        ops.mm(old, left, right, out_dtype=torch.float32)
+
+
+def test_a_right_product_is_used_as_it_is(undecided: None, rule_off: Any) -> None:
+    calls = []
+
+    def right_one(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        calls.append(left.shape)
+        return left.to(out_dtype) @ right.to(out_dtype)
+
+    left, right, expected = factors((3, 40), torch.float16)
+    for _ in range(2):
+        torch.testing.assert_close(ops.mm(right_one, left, right, out_dtype=torch.float32).cpu(), expected)
+    assert calls == [(16, 16), (16, 16), (3, 40), (3, 40)]
+
+
+# ---------------------------------------------------------------- isfinite
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_is_finite_does_not_wait(dtype: torch.dtype, rule_off: Any) -> None:
+    values = [1.0, -INF, INF, NAN, 0.0, torch.finfo(dtype).max, torch.finfo(dtype).min]
+    expected = [True, False, False, False, True, True, True]
+    x = torch.tensor(values, dtype=dtype, device="cuda")
+    calls = (x.isfinite, lambda: torch.isfinite(x), lambda: torch.isfinite(input=x))
+    for call, rule in zip(calls, (RULES[4], RULES[5], RULES[5]), strict=True):
+        assert host_waits(call) == 0
+        assert call().tolist() == expected
+        with rule_off(rule.id):
+            assert host_waits(call) >= 1
+    leaf = x.clone().requires_grad_()
+    assert not leaf.isfinite().requires_grad and leaf.mul(2).isfinite().dtype == torch.bool
+    for backend in ("eager", "aot_eager"):
+        compiled = torch.compile(lambda t: (torch.isfinite(t), t.isfinite()), backend=backend, fullgraph=True)
+        assert [result.tolist() for result in compiled(x)] == [expected, expected]
+        assert host_waits(lambda compiled=compiled: compiled(x)) == 0
+    assert torch.vmap(torch.isfinite)(x[:, None]).flatten().tolist() == expected
+
+
+def test_is_finite_of_others_is_torch_s_own() -> None:
+    assert torch.isfinite(torch.tensor([1, 2], device="cuda")).tolist() == [True, True]
+    assert torch.tensor([1.0, INF]).isfinite().tolist() == [True, False]
+    assert torch.tensor([complex(1, INF), 1j], device="cuda").isfinite().tolist() == [False, True]
+
+    class Mine(torch.Tensor):
+        seen: list[Any] = []
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            cls.seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    assert torch.isfinite(torch.ones(1, device="cuda").as_subclass(Mine)).all()
+    assert torch.isfinite in Mine.seen
+    for bad in ((), (1,), (torch.ones(1, device="cuda"), 2)):
+        with pytest.raises(TypeError):
+            torch.isfinite(*bad)
+
+
+# ---------------------------------------------------------------- inductor
+HEURISTIC = """
+import torchada, torch
+import torch._inductor.template_heuristics.triton as triton
+from torch._inductor.template_heuristics import registry
+own = type("Own", (registry.TemplateConfigHeuristics,), {})
+registry.register_template_heuristic("triton::bmm", "musa")(own)
+for name in ("triton::mm", "triton::bmm"):
+    print(type(registry.get_template_heuristic(name, "musa", "addmm" if name == "triton::mm" else "baddbmm")).__name__)
+torchada.deactivate()
+print(sorted({key[0] for key in registry._TEMPLATE_HEURISTIC_REGISTRY if key[1] == "musa"}))
+"""
+
+
+def test_template_heuristics(run_python: Any) -> None:
+    off = {"TORCHADA_DISABLE_OP_OVERRIDE_TEMPLATE_HEURISTICS": "1"}
+    cuda, own, left = run_python(HEURISTIC).stdout.splitlines()
+    assert cuda.startswith("CUDA") and own == "Own" and left == "['triton::bmm']"
+    none, own, _ = run_python(HEURISTIC, env=off).stdout.splitlines()
+    assert none == "TemplateConfigHeuristics" and own == "Own"
+
+
+# ---------------------------------------------------------------- gates
+OUTCOMES = """
+import json, torchada, torch
+from torchada.engine import ENGINE
+from torchada.tables.ops import RULES
+x = torch.tensor([1.0, float("inf")], device="cuda", dtype=torch.float64)
+assert torch.isfinite(x).tolist() == [True, False]
+half = torch.ones(2, 2, dtype=torch.float16, device="cuda")
+print(json.dumps({rule.id: ENGINE.ledger.state(rule.id).outcome for rule in RULES}))
+"""
+
+
+def outcomes(run_python: Any, **env: str) -> dict[str, str]:
+    return dict(json.loads(run_python(OUTCOMES, env=env).stdout))
+
+
+def test_gates_follow_the_version(run_python: Any) -> None:
+    def open_ids(version: str) -> set[str]:
+        facts = Facts("musa", {"torch_musa": version})
+        return {rule.id for rule in RULES if rule.gate.failing(facts) is None}
+
+    fixed = {rule.id for rule in (*LOG, *HEURISTICS)}
+    everything = {rule.id for rule in RULES}
+    assert open_ids("2.7.1") == open_ids("2.11.0.post1") == everything
+    assert open_ids("2.11.0.post2") == everything - fixed
+    assert open_ids("2.13.0") == everything - fixed - {rule.id for rule in PRODUCTS}
+    installed = Version(torch.__version__).release
+    newest = [row for row in PROFILES.values() if Version(row.torch).release <= installed][-1]
+    found = outcomes(run_python, TORCHADA_SIM_TORCH_MUSA=newest.key)
+    assert {rule for rule, outcome in found.items() if outcome != "gated"} == open_ids(newest.public)
+
+
+def test_switches(run_python: Any) -> None:
+    for rule in RULES:
+        (switch,) = rule.gate.switches()
+        assert rule.gate.failing(Facts("musa", {"torch_musa": "2.7.1"}, {switch: "1"})) == f"not env:{switch}"
+    names = {name for rule in RULES for name in rule.gate.switches()}
+    assert set(outcomes(run_python, **dict.fromkeys(names, "1")).values()) == {"gated"}

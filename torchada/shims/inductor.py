@@ -1,0 +1,37 @@
+"""Inductor's tables that have entries for CUDA and none for the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._inductor.template_heuristics import registry
+
+from ..redirect import redirect_python
+from .device import BACKEND
+
+
+def fill_heuristics() -> Callable[[], None]:
+    """At each look-up a template without any entry of the backend's own gets those of CUDA: by then all are there."""
+    table: dict[Any, Any] = registry._TEMPLATE_HEURISTIC_REGISTRY
+    filled: set[Any] = set()
+
+    def look_up(original: Callable[..., Any], template_name: str, device_type: str, op_name: str) -> Any:
+        if device_type == BACKEND and not any(key[:2] == (template_name, BACKEND) for key in table.keys() - filled):
+            for key, heuristic in list(table.items()):
+                ours = (template_name, BACKEND, *key[2:])
+                if key[:2] == (template_name, "cuda") and ours not in table:
+                    table[ours] = heuristic
+                    filled.add(ours)
+        return original(template_name, device_type, op_name)
+
+    restore = redirect_python(registry.get_template_heuristic, look_up)  # type: ignore[arg-type]
+
+    def undo() -> None:
+        restore()
+        for key in filled:
+            table.pop(key, None)
+        for key in [key for key in registry._HEURISTIC_CACHE if key[1] == BACKEND]:
+            del registry._HEURISTIC_CACHE[key]
+
+    return undo
