@@ -19,6 +19,10 @@ def asks(x):
         return torch.zeros(2)
 
 
+def last(x):
+    return x.to("cuda").is_cuda, x.is_cuda
+
+
 def makes(x):
     device = torch.device("cuda:1")
     y = torch.arange(3, device=device)
@@ -48,6 +52,7 @@ def test_asking():
     function = torch.jit.script(asks)
     assert function(torch.zeros(1, device="cuda")).is_cuda
     assert not function(torch.zeros(1)).is_cuda
+    assert torch.jit.script(last)(torch.ones(1)) == (True, False)  # the last words of the source
 
 
 def test_making():

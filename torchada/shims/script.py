@@ -20,14 +20,12 @@ def build_attribute(original: Callable[..., Any], ctx: Any, expr: ast.Attribute)
     """``x.is_cuda``; an attribute of ``self`` with that name is the user's own."""
     if expr.attr != "is_cuda" or (isinstance(expr.value, ast.Name) and expr.value.id == "self"):
         return original(ctx, expr)
-    device = ast.Attribute(ast.Attribute(expr.value, "device", ast.Load()), "type", ast.Load())
-    comparison = ast.Compare(device, [ast.Eq()], [ast.Constant(str(translate("cuda")))])
-    ast.copy_location(comparison, expr)
-    for node in (device, device.value, comparison.comparators[0]):
-        ast.copy_location(node, expr)
-    from torch.jit.frontend import build_expr  # the module whose function this is
+    # torch's own trees, since build_Attribute looks for the names in the source, where these are not.
+    from torch.jit.frontend import BinOp, Ident, Select, StringLiteral, build_expr
 
-    return build_expr(ctx, comparison)
+    here = ctx.make_range(expr.lineno, expr.col_offset, expr.col_offset + 1)
+    device = Select(build_expr(ctx, expr.value), Ident(here, "device"))
+    return BinOp("==", Select(device, Ident(here, "type")), StringLiteral(here, str(translate("cuda"))))
 
 
 def _translated(call: ast.Call) -> ast.Call:
