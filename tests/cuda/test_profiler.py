@@ -1,10 +1,19 @@
 """torch.profiler asked in CUDA's words."""
 
+import collections
+import copy
+import gzip
+import inspect
+import json
+import os
+import pickle
 import warnings
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, schedule, supported_activities, tensorboard_trace_handler
+
+import torchada
 
 CPU, CUDA, DEVICE = ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.PrivateUse1
 
@@ -55,3 +64,101 @@ def test_autograd_profiler():
     with pytest.warns(FutureWarning, match="use_device = 'cuda'") as caught:
         prof = torch.autograd.profiler.profile(use_cuda=True, use_kineto=True)
     assert caught[0].filename == __file__ and prof.use_device == "musa"
+
+
+def test_supported_activities():
+    assert {CPU, CUDA, DEVICE} <= supported_activities() == torch.profiler.supported_activities()
+    x = torch.ones(20, 20, device="cuda")
+    with profile(activities=supported_activities()) as prof:
+        x @ x
+    assert "mm_kernel" in kernels(prof) and prof.activities == {CPU, DEVICE}
+    assert profile().activities == {CPU, DEVICE} and profile().use_device == "musa"
+
+
+@pytest.mark.parametrize("ending", [".json", ".json.gz"])
+def test_trace_of_a_schedule(tmp_path, ending):
+    seen = []
+
+    def ready(prof):
+        seen.append(prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=-1))
+        prof.export_chrome_trace(str(tmp_path / f"trace{ending}"))
+
+    x = torch.ones(20, 20, device="cuda")
+    steps = schedule(wait=1, warmup=1, active=2, repeat=1)
+    with profile(activities=[CPU, CUDA], schedule=steps, on_trace_ready=ready, record_shapes=True) as prof:
+        for _ in range(5):
+            with torch.profiler.record_function("my privateuse1_step"):
+                (x @ x).cpu()
+            prof.step()
+    assert len(seen) == 1 and "mm_kernel" in seen[0] and "ProfilerStep*" in seen[0]
+    opened = gzip.open if ending.endswith("gz") else open
+    with opened(tmp_path / f"trace{ending}", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    found = collections.Counter((event.get("cat"), event["name"]) for event in events)
+    assert found["kernel", "mm_kernel"] == 2 and found["cuda_runtime", "musaLaunchKernel"] >= 2
+    assert found["gpu_memcpy", "Memcpy DtoH (Device -> Pageable)"] == 2
+    assert found["user_annotation", "my privateuse1_step"] == 2
+    assert not any(str(category).startswith("privateuse1") for category, _ in found)
+    launches = {event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") == "cuda_runtime"}
+    work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy")]
+    assert work and all(event["ts"] >= launches[event["args"]["correlation"]] for event in work)
+
+
+def test_tensorboard_trace(tmp_path):
+    with profile(activities=[CUDA], on_trace_ready=tensorboard_trace_handler(str(tmp_path))):
+        torch.ones(2, device="cuda") + 1
+    (name,) = os.listdir(tmp_path)
+    assert name.endswith(".pt.trace.json") and '"cuda_runtime"' in (tmp_path / name).read_text()
+
+
+def test_classes_stay_what_they_are():
+    for kind in (profile, torch.autograd.profiler.profile, torch.autograd.profiler.emit_nvtx):
+        assert pickle.loads(pickle.dumps(kind)) is kind
+    assert list(inspect.signature(profile).parameters)[:3] == ["activities", "schedule", "on_trace_ready"]
+    assert inspect.signature(torch.autograd.profiler.profile).parameters["use_device"].default is None
+
+    class Mine(profile):
+        def __init__(self, *, activities, note):
+            super().__init__(activities=activities)
+            self.note = note
+
+    asked = [CPU, CUDA]
+    with Mine(activities=asked, note="mine") as prof:
+        torch.ones(2, device="cuda") + 1
+    assert prof.note == "mine" and kernels(prof) and asked == [CPU, CUDA]
+    assert copy.copy(CUDA) == CUDA != DEVICE
+
+
+def test_emit_nvtx():
+    emit = torch.autograd.profiler.emit_nvtx
+    with emit(enabled=False) as entered:
+        assert entered is None
+    context = emit(record_shapes=True)
+    with pytest.warns(torchada.TorchadaWarning, match="there is no NVTX") as caught:
+        with context as entered:
+            assert entered is context and not torch.autograd._profiler_enabled()
+    assert caught[0].filename == __file__
+    with pytest.raises(RuntimeError, match="not reentrant"):
+        context.__enter__()
+    with pytest.raises(KeyError), pytest.warns(torchada.TorchadaWarning), emit():
+        raise KeyError
+
+
+def test_with_cuda_forced_available(run_python):
+    """torch then took CUDA's fallback, which failed with a trace of C++ for each operator."""
+    done = run_python(
+        """
+        import torchada, torch
+        from torch.profiler import ProfilerActivity as P
+        assert torch.cuda.is_available()
+        x = torch.ones(20, 20, device="cuda")
+        ways = [torch.profiler.profile(activities=[P.CPU, P.CUDA]), torch.autograd.profiler.profile(use_device="cuda")]
+        for prof in ways:
+            with prof:
+                x @ x
+            rows = {row.key: row.device_time_total for row in prof.key_averages()}
+            assert rows["aten::mm"] > 0, rows
+        """,
+        env={"TORCHADA_FORCE_CUDA_AVAILABLE": "1"},
+    )
+    assert "CUDA" not in done.stderr and len(done.stderr.splitlines()) < 10

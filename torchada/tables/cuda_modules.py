@@ -204,6 +204,30 @@ TORCH_PROFILER = (
         why="use_device='cuda' and use_cuda=True mean the device",
         test=f"{_PROFILES}::test_autograd_profiler",
     ),
+    Rule(
+        "torch.profiler.profiler:supported_activities",
+        Detour(shim="profiler:supported_activities"),
+        why="CUDA programs look for ProfilerActivity.CUDA in it",
+        test=f"{_PROFILES}::test_supported_activities",
+    ),
+    Rule(
+        "torch.autograd.profiler:profile.export_chrome_trace",
+        Detour(shim="profiler:export_trace"),
+        why="tools look for the launches in the category cuda_runtime",
+        test=f"{_PROFILES}::test_trace_of_a_schedule",
+    ),
+    Rule(
+        "torch.autograd.profiler:emit_nvtx.__enter__",
+        Detour(shim="profiler:enter_nvtx"),
+        why="torch refuses it without CUDA; there is nothing to emit to",
+        test=f"{_PROFILES}::test_emit_nvtx",
+    ),
+    Rule(
+        "torch.autograd.profiler:emit_nvtx.__exit__",
+        Detour(shim="profiler:exit_nvtx"),
+        why="it ends a profiler that was not begun",
+        test=f"{_PROFILES}::test_emit_nvtx",
+    ),
 )
 
 _TUNABLE = f"{_OTHER}::test_tunable_keeps_settings"
