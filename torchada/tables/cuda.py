@@ -251,7 +251,7 @@ STATE = (
         "torch.cuda:_compile_kernel",
         Refuse(
             "it compiles CUDA C++ with NVRTC, which has no MUSA counterpart in torch_musa.",
-            "a MUSA extension (torchada.utils.cpp_extension), or Triton.",
+            "a MUSA extension (torch_musa.utils.musa_extension), or Triton.",
         ),
         why="NVRTC",
         test=f"{_SURFACE}::test_refusals",
