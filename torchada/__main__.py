@@ -36,6 +36,7 @@ commands (a program with such a name: python -m torchada ./doctor):
   disable         switch it off again
   status          how torchada is switched on here
   simulate        run a program on the simulated device, or tell about it (--info)
+  port            port C++ and CUDA sources to MUSA, or check what porting would do
 Each takes --json and --help where it makes sense.
 """
 
@@ -48,6 +49,7 @@ COMMANDS = {
     "disable": "torchada.enable",
     "status": "torchada.enable",
     "simulate": "torchada.simulator.command",
+    "port": "torchada.porting.command",
 }
 
 

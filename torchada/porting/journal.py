@@ -1,0 +1,131 @@
+"""Writing ported files so that a crash at any moment leaves each file old or new, and all of it can be undone.
+
+The journal is a folder: ``originals/`` holds what files were, named by their SHA-256, ``journal`` one line of JSON for
+each change, written before the change is made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = ".torchada-port"
+
+
+class JournalError(Exception):
+    """The journal cannot be used; the text says why and what to do."""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def write(path: Path, data: bytes, mode: int | None, scratch: Path) -> None:
+    """Make *path* hold *data* at once (never a part of it), through a file in *scratch* on the same file system.
+
+    mode: permission bits; None: those of *path*. OSError: nothing was changed.
+    """
+    temporary = scratch / f"new-{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777 if mode is None else mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Journal:
+    """The journal of the tree *root* in *folder* (default: a hidden folder in *root*)."""
+
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.folder = folder or self.root / FOLDER
+        self.file = self.folder / "journal"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else ports or undoes here meanwhile. JournalError: somebody does."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "originals").mkdir(exist_ok=True)
+        (self.folder / ".gitignore").write_text("*\n")
+        with open(self.folder / "lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise JournalError(f"another process is porting {self.root}: wait for its end") from error
+            for left in self.folder.glob("new-*"):  # of a process that was killed
+                left.unlink()
+            yield
+
+    def lines(self) -> list[dict[str, str]]:
+        """The changes made, oldest first. A last line torn by a crash does not count: its change was never made."""
+        try:
+            lines = self.file.read_text().split("\n")
+        except FileNotFoundError:
+            return []
+        try:
+            return [json.loads(line) for line in lines[:-1]]
+        except ValueError as error:
+            raise JournalError(f"{self.file} is damaged: {error}") from error
+
+    def replace(self, path: str, old: bytes, new: bytes) -> None:
+        """Make the file *path* hold *new*, keeping *old*. JournalError: it is not as it was read, or is read-only."""
+        target = self.root / path
+        if target.is_symlink() or target.read_bytes() != old:
+            raise JournalError("it changed meanwhile")
+        if not target.stat().st_mode & 0o222:
+            raise JournalError("it is read-only")
+        original = self.folder / "originals" / digest(old)
+        if not original.exists():
+            write(original, old, 0o600, self.folder)
+        line = json.dumps({"path": path, "old": digest(old), "new": digest(new)})
+        with open(self.file, "a+b") as journal:
+            size = journal.seek(0, os.SEEK_END)
+            if size and os.pread(journal.fileno(), 1, size - 1) != b"\n":  # a line torn by a crash
+                os.ftruncate(journal.fileno(), os.pread(journal.fileno(), size, 0).rfind(b"\n") + 1)
+            journal.write(line.encode() + b"\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+        write(target, new, None, self.folder)
+
+    def undo(self) -> tuple[list[str], dict[str, str]]:
+        """Give every file back what it was: the paths restored, and those that were not, with why.
+
+        The journal goes away when nothing is left to undo. JournalError: there is no journal, or it is damaged.
+        """
+        if not self.file.exists():
+            raise JournalError(f"nothing to undo: there is no journal in {self.folder}")
+        restored: dict[str, None] = {}
+        failed: dict[str, str] = {}
+        with self.locked():
+            for line in reversed(self.lines()):
+                path = line["path"]
+                target = self.root / path
+                try:
+                    if target.is_symlink():
+                        raise OSError(0, "it is a link now")
+                    now = digest(target.read_bytes())
+                    if now == line["new"]:
+                        data = (self.folder / "originals" / line["old"]).read_bytes()
+                        if digest(data) != line["old"]:
+                            raise OSError(0, "the kept original is damaged")
+                        write(target, data, None, self.folder)
+                        restored[path] = None
+                        failed.pop(path, None)
+                    elif now != line["old"]:
+                        failed[path] = "it was edited after it was ported"
+                except OSError as error:
+                    failed[path] = error.strerror or str(error)
+            if not failed:
+                self.file.unlink()
+                shutil.rmtree(self.folder)
+        return list(restored), failed

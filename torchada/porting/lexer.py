@@ -1,0 +1,114 @@
+"""C++ and CUDA text as tokens, by one compiled regular expression.
+
+`tokens` cuts a text into all its tokens: joined, they are the text again. `scanner` makes an expression that stops only
+at chosen words and at what must be stepped over whole (comments, literals, messages of directives), which is what makes
+porting fast. Texts are str; bytes that no encoding explains are surrogates (`surrogateescape`) and live through both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+# Unrolled loops: a comment or a literal is taken in long steps, and never read twice.
+BLOCK = r"/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?"  # an unterminated comment reaches the end of the text
+LINE = r"//[^\n\\]*(?:\\(?:\r?\n|.)?[^\n\\]*)*"  # a continued line comment goes on
+STRING = r'"[^"\\\n]*(?:\\(?:\r\n|.)[^"\\\n]*)*"'
+CHAR = r"'[^'\\\n]*(?:\\(?:\r\n|.)[^'\\\n]*)*'"
+RAW = r'R"(?P<{0}>[^()\\\s"]{{0,16}})\(.*?\)(?P={0})"'
+GAP = r"(?:[ \t\f\v]|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*"  # white space that a directive may hold
+SPACE = re.compile(r"(?:\s|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/|//[^\n]*)*")  # white space between any two tokens
+PATH = r'<[^>\n]+>|"[^"\n]+"'
+INCLUDE = rf"\#{GAP}(?:include_next|include|import)\b{GAP}(?:{PATH})"
+MESSAGE = rf"\#{GAP}(?:error|warning)\b[^\n\\]*(?:\\(?:\r?\n|.)?[^\n\\]*)*"
+
+KINDS = (
+    ("comment", rf"{BLOCK}|{LINE}"),
+    ("raw", r"(?:u8|[uUL])?" + RAW.format("edge")),
+    ("string", rf"(?:u8|[uUL])?{STRING}"),
+    ("char", rf"(?:u8|[uUL])?{CHAR}"),
+    ("number", r"\.?\d(?:[eEpP][+-]|'\w|[\w.])*"),
+    ("word", r"(?:[^\W\d]|\$)(?:\w|\$)*"),
+    ("include", INCLUDE),
+    ("message", MESSAGE),
+    ("directive", rf"\#{GAP}[a-z_]+\b"),
+    ("continuation", r"\\\r?\n"),
+    ("newline", r"\r?\n"),
+    ("space", r"[^\S\r\n]+|\r"),
+    ("sign", r"::|->\*?|<=>|<<=?|>>=?|[-+*/%&|^!=<>]=|&&|\|\||\#\#|\+\+|--|\.\.\.|."),
+)
+TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS), re.DOTALL)
+
+
+class Token(NamedTuple):
+    """A piece of the text: its *kind* (a name of `KINDS`), its *text* and where it starts (in characters)."""
+
+    kind: str
+    text: str
+    start: int
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """All tokens of *text*, in order; their texts joined are *text*."""
+    fresh = True  # nothing but white space and comments since the line began: a # begins a directive
+    position, end = 0, len(text)
+    while position < end:
+        match = TOKEN.match(text, position)
+        assert match is not None  # the last sign is any character
+        kind = "raw" if match["raw"] is not None else match.lastgroup or "sign"
+        if kind in ("include", "message", "directive") and not fresh:
+            yield Token("sign", "#", position)
+            position += 1
+            continue
+        yield Token(kind, match[0], position)
+        position = match.end()
+        if kind == "newline":
+            fresh = True
+        elif kind not in ("space", "comment", "continuation"):
+            fresh = False
+
+
+def trie(words: Iterable[str]) -> str:
+    """An expression for exactly *words*, without trying them one by one."""
+    tree: dict[str, dict] = {}
+    for word in words:
+        node = tree
+        for letter in word:
+            node = node.setdefault(letter, {})
+        node[""] = {}
+
+    def pattern(node: dict[str, dict]) -> str:
+        branches = [re.escape(letter) + pattern(below) for letter, below in sorted(node.items()) if letter]
+        if not branches:
+            return ""
+        joined = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+        return f"(?:{joined})?" if "" in node else joined
+
+    return pattern(tree)
+
+
+def scanner(words: Iterable[str], starts: Iterable[str]) -> re.Pattern[str]:
+    """An expression whose matches are *words*, words that begin with one of the expressions *starts* (each begins with
+    a letter or an underscore), ``#include`` directives, and what holds no code: comments, literals, numbers with
+    separators, messages of ``#error``.
+
+    Every branch begins with a fixed character, so that `re` skips other text in C.
+    """
+    branches = [rf"/(?:{BLOCK[1:]}|{LINE[1:]})", STRING, CHAR, rf"\#(?:{INCLUDE[2:]}|{MESSAGE[2:]})"]
+    for number, first in enumerate("RuUL"):
+        rest = {"R": "", "u": "8?R"}.get(first, "R")
+        branches.append(rf"{first}(?<!\w{first}){rest}{RAW.format(f'edge{number}')[1:]}")
+    branches += [rf"{digit}(?<!\w{digit})[\w.]*(?:'\w+)+" for digit in "0123456789"]
+    exact: dict[str, list[str]] = {}
+    for word in words:
+        exact.setdefault(word[0], []).append(word[1:])
+    loose: dict[str, list[str]] = {}
+    for start in starts:
+        loose.setdefault(start[0], []).append(start[1:])
+    for first in sorted(exact.keys() | loose.keys()):
+        parts = [rf"(?:{start})\w*" for start in loose.get(first, ())]
+        if first in exact:
+            parts.insert(0, rf"(?:{trie(exact[first])})(?!\w)")
+        branches.append(rf"{first}(?<![\w$]{first})(?:{'|'.join(parts)})")
+    return re.compile("|".join(branches), re.DOTALL)

@@ -1,0 +1,61 @@
+"""Porting one text: CUDA names become MUSA names, whole identifiers at a time; what no table covers is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from . import contexts
+from .rewrite import Change, Ported, Problem, Text
+from .tables import Tables
+
+__all__ = ["Change", "Ported", "Porter", "Problem"]
+PTX_MODES = ("error", "stub", "keep")
+SIMPLE = frozenset("/\"'0123456789")  # what begins a comment, a literal, a number with separators
+
+
+class Porter:
+    """Ports texts with one set of tables.
+
+    rules: whole identifiers and what they become, over the tables' own (the caller's rule wins).
+    ptx: what becomes of inline PTX: ``"error"`` a compile-time error, ``"stub"`` a statement that sets its outputs
+        to zero, ``"keep"`` nothing.
+    ValueError: another *ptx*, or a rule that does not name identifiers.
+    """
+
+    def __init__(self, rules: Mapping[str, str] | None = None, ptx: str = "error") -> None:
+        if ptx not in PTX_MODES:
+            raise ValueError(f"ptx is one of {', '.join(PTX_MODES)}, not {ptx!r}")
+        self.tables = Tables(rules)
+        self.ptx = ptx
+        self.handlers: dict[str, Callable[[Text, int, int, str], None]] = {
+            "__CUDA_ARCH__": Text.architecture,
+            "is_cuda": Text.is_cuda,
+            "dlopen": Text.dlopen,
+            "dlsym": Text.dlsym,
+            contexts.ALLOWED: Text.launch_attribute,
+            **dict.fromkeys(("cuda", "CUDA", "kCUDA"), Text.qualified),
+            **dict.fromkeys(contexts.IMPLS, Text.dispatch_key),
+            **dict.fromkeys(contexts.ASM, Text.assembly),
+            **dict.fromkeys(contexts.WARPS, Text.warp),
+            **dict.fromkeys(self.tables.contexts["scales"], Text.scale),
+            **dict.fromkeys(self.tables.contexts["no_ops"], Text.no_op),
+        }
+        for name in self.tables.own:
+            self.handlers.pop(name, None)
+
+    def port(self, text: str, name: str = "", own_header: Callable[[str], bool] | None = None) -> Ported:
+        """*text*, ported. *name*: of its file (``.cu`` tells device code). *own_header*: whether an include path is one
+        of the project's own files, which keep their names."""
+        state = Text(self.tables, self.ptx, text, name, own_header or (lambda path: False))
+        for match in self.tables.scanner.finditer(text):
+            start = match.start()
+            first = text[start]
+            if first in SIMPLE or start < state.done:
+                continue
+            end = match.end()
+            if first == "#":
+                state.include(start, end)
+            elif text[end - 1] != '"':  # else a raw literal
+                word = match[0]
+                self.handlers.get(word, Text.word)(state, start, end, word)
+        return state.finish()
