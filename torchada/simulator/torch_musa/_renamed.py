@@ -30,7 +30,7 @@ _EXACT = {
 _KEPT = re.compile(
     r"\bconfig\.|^get_first_incompatible_cudagraph_node$|^is_using_cudagraph_partition$|cudagraph_conditional_nodes"
     r"|^torch\._inductor\.compile_fx$|^cudagraph_skips?$|^cudagraph_skip_reason$|^cudagraph_recorded_non_static_inputs$"
-    r"|ControlFlowOp\w*DispatchMode$|\.allow_tf32_cublas$"
+    r"|ControlFlowOp\w*DispatchMode$|\.allow_tf32_cublas$|^CallbackTrigger\."
 )
 # Bindings that torch has in torch._C for CUDA, and torch_musa in its own module.
 _NATIVE = re.compile(

@@ -13,3 +13,8 @@ from torch._C import _set_cached_tensors_enabled  # noqa: E402, F401  (torch's m
 def disable_conv_cache_emptying():
     """Convolutions of the device keep no cache that a benchmark would empty."""
     yield
+
+
+# They capture torch.cond() as conditional nodes of a CUDA graph, which MUSA's graphs do not have.
+ControlFlowOpWarmupDispatchMode = contextlib.nullcontext
+CUDAGraphCaptureControlFlowOpDispatchMode = contextlib.nullcontext
