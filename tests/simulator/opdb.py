@@ -581,7 +581,7 @@ def optimizer_work(dtype: str, samples: int) -> Iterator[Work]:
                     if implementation != "for-loop":
                         kwargs[implementation] = True
 
-                    def steps(params: Any, lr: Any, kwargs: Any = kwargs) -> Any:
+                    def steps(params: Any, lr: Any, kwargs: Any = kwargs, info: Any = info) -> Any:
                         device = params[0].device
                         named = dict(kwargs)
                         if lr is not None:
@@ -595,12 +595,14 @@ def optimizer_work(dtype: str, samples: int) -> Iterator[Work]:
                         for step in range(3):
                             for i, parameter in enumerate(params):
                                 grad = torch.linspace(-1, 1, parameter.numel(), dtype=torch.float64)
-                                parameter.grad = (grad.cos() * (i + 1 + step)).reshape(parameter.shape).to(parameter)
+                                grad = (grad.cos() * (i + 1 + step)).reshape(parameter.shape).to(parameter)
+                                parameter.grad = grad.to_sparse() if info.only_supports_sparse_grads else grad
                             optimizer.step(lambda: sum(p.detach().float().sum() for p in params))
                         return [p.detach() for p in params]
 
                     torch.manual_seed(0)
-                    params = [torch.nn.Parameter(torch.randn(size, dtype=torch_dtype)) for size in ((3, 4), (5,), (1,))]
+                    shapes = ((3, 4), (5, 2)) if info.optim_cls.__name__ == "Muon" else ((3, 4), (5,), (1,))
+                    params = [torch.nn.Parameter(torch.randn(shape, dtype=torch_dtype)) for shape in shapes]
                     judge(outcome, steps, (params, kwargs.get("lr")))
 
             yield Case("optimizers", info.optim_cls.__name__, dtype, implementation), work
@@ -709,6 +711,8 @@ def markdown(outcomes: list[Outcome]) -> str:
             count = counts.get((row, dtype))
             cells.append(f"{count['agree']}/{sum(count.values())}" if count else "")
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    raising = Counter(o.case.dtype for o in outcomes if o.samples and o.refused == o.samples)
+    lines.append("| of these, both raise for every sample | " + " | ".join(str(raising[d]) for d in dtypes) + " |")
     lines += [
         "",
         "Disagreements, all of them:",
@@ -718,6 +722,10 @@ def markdown(outcomes: list[Outcome]) -> str:
     ]
     for row in DISAGREEMENTS:
         lines.append(f"| {row.database} | {row.op} | {row.dtypes} | {row.aspects} | {row.reason} |")
+    for outcome in outcomes:
+        if outcome.differences and not outcome.reason:
+            case = outcome.case
+            lines.append(f"| {case.database} | {case.op} | {case.dtype} | {case.aspect} | **not explained** |")
     return "\n".join(lines) + "\n"
 
 
@@ -748,7 +756,8 @@ def main() -> int:
         parser.error(f"--slice {options.slice!r}: needs I/N with 0 <= I < N")
     aspects = ["backward"] if options.backward else options.aspect
     torch.set_num_threads(1)
-    outcomes = [read_outcome(row) for path in options.read or () for row in json.loads(path.read_text())]
+    read = [read_outcome(row) for path in options.read or () for row in json.loads(path.read_text())]
+    outcomes = list({outcome.case: outcome for outcome in read}.values())  # the last one of a case counts
     start = time.monotonic()
     show = functools.partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     databases = [] if options.read else options.database or list(DATABASES)
@@ -765,6 +774,8 @@ def main() -> int:
         if outcome.differences and not outcome.reason:
             show(f"UNEXPLAINED {case}\n    " + "\n    ".join(dict.fromkeys(outcome.differences[:4])))
     complete = part == (0, 1) and not options.op and not aspects and not options.dtype and not options.database
+    missing = [dtype for dtype in DTYPES if not any(outcome.case.dtype == dtype for outcome in outcomes)]
+    complete = complete and not missing
     unexplained = [outcome for outcome in outcomes if outcome.differences and not outcome.reason]
     old = stale(outcomes) if complete else []
     for row in old:
@@ -778,7 +789,8 @@ def main() -> int:
     if options.write:
         target = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
         head = target.read_text().partition("<!-- table -->")[0] if target.exists() else ""
-        note = "" if complete else f", from a part of the cases (--slice {options.slice} --samples {options.samples})"
+        note = f", {options.samples} samples per case" if options.samples != SAMPLES else ""
+        note += f", without {', '.join(missing)}" if missing else "" if complete else ", from a part of the cases"
         target.write_text(f"{head}<!-- table -->\nTaken with torch {torch.__version__}{note}.\n\n{markdown(outcomes)}")
     return 1 if unexplained or old else 0
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_musa
 
 from tests.simulator import opdb
 from tests.simulator.disagreements import DISAGREEMENTS, Disagreement
@@ -72,3 +73,20 @@ def test_carrying_keeps_what_a_tensor_is(shape):
     assert pair[0].untyped_storage()._cdata == pair[1].untyped_storage()._cdata == pair[3].untyped_storage()._cdata
     assert pair[0].stride() == base.stride() and pair[3].stride() == base.t().stride()
     assert pair[2].is_conj() and torch.equal(pair[0].cpu(), base)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_out_argument_that_is_conjugated_lazily(asynchronous):
+    torch.manual_seed(0)
+    factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
+    right = torch.randn(2, 3, dtype=torch.complex64)
+    expected = torch.linalg.lu_solve(factors, pivots, right, left=False)
+    given = [value.to("musa") for value in (factors, pivots, right)]
+    out = torch.empty_like(given[-1])
+    torch_musa._MUSAC._sim_set_async(asynchronous)
+    try:
+        for _ in range(2):
+            assert torch.linalg.lu_solve(*given, left=False, out=out) is out
+            torch.testing.assert_close(out.cpu(), expected)
+    finally:
+        torch_musa._MUSAC._sim_set_async(False)

@@ -11,6 +11,7 @@
 
 #include <ATen/native/Resize.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/conj_physical_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/InferenceMode.h>
@@ -215,6 +216,13 @@ void apply_sizes(const Twins& twins) {
 
 // ---- the call that runs later ------------------------------------------------------------------------------
 
+// linalg_lu_solve conjugates its out= lazily. The device's tensor was planned without, so that it is done in memory.
+void conjugate_now(const Tensor& tensor, bool lazy) {
+  if (!tensor.defined() || tensor.is_conj() == lazy) return;
+  tensor._set_conj(lazy);
+  at::_ops::conj_physical_::call(const_cast<Tensor&>(tensor));
+}
+
 struct Call {
   c10::OperatorHandle target;
   Body body;
@@ -231,6 +239,8 @@ struct Call {
     at::AutoGradMode grad(grad_mode);
     HostScope host;
     Stack stack = arguments;
+    std::vector<bool> lazy;
+    for (const IValue& value : arguments) lazy.push_back(value.isTensor() && value.toTensor().defined() && value.toTensor().is_conj());
     if (half) {
       for (IValue& value : stack) {
         if (value.isTensor()) value = in_dtype(value.toTensor(), c10::kFloat);
@@ -240,6 +250,9 @@ struct Call {
     if (numbers && generator < 0) hidden.emplace(numbers->engine());
     if (numbers && generator >= 0) stack[size_t(generator)] = cpu_generator(numbers->engine());
     compute(target, body, key, &stack);
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].isTensor()) conjugate_now(arguments[i].toTensor(), lazy[i]);
+    }
     size_t next = 0;
     for (const IValue& value : stack) {
       each_tensor(value, [&](const Tensor& result) {

@@ -224,6 +224,7 @@ void CpuCall::finish() {
           cpu.storage_offset() != device.storage_offset()) {
         impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
       }
+      if (cpu.is_conj() != device.is_conj()) device._set_conj(cpu.is_conj()); // linalg_lu_solve conjugates its out= so
       auto storage = device_storage(cpu.storage());
       if (storage.get() != device.storage().unsafeGetStorageImpl()) {
         impl->set_storage_keep_dtype(c10::Storage(std::move(storage)));
