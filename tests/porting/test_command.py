@@ -101,7 +101,10 @@ def test_in_place_and_undo(project, capsys):
     assert run(project, "--in-place") == 0
     assert run(project, "--check") == 0
     assert run(project, "--undo") == 0
-    assert contents(project) == before
+    assert contents(project) == before, "the journal is gone too"
+    (project / "csrc" / "kernel.cu").write_bytes(PORTED)
+    assert run(project, "--in-place") == 0
+    assert not (project / ".torchada-port").exists(), "nothing changed: no journal"
     assert run(project, "--undo") == 1
     assert "nothing to undo" in capsys.readouterr().err
 

@@ -240,6 +240,8 @@ def test_inline_ptx_on_request():
     [
         ("nvmlInit()", "nvmlInit"),
         ("nvtxRangePush", "nvtxRangePush"),
+        ("cuFileRead(h)", "cuFileRead"),
+        ("#include <cufile.h>", "<cufile.h>"),
         ("cuTensorMapReplaceAddress(x)", "cuTensorMapReplaceAddress"),
         ("cuda::atomic_ref<int> a", "cuda::atomic_ref"),
         ("#include <cuda/atomic>", "<cuda/atomic>"),

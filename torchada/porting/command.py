@@ -16,7 +16,7 @@ from .journal import Journal, JournalError, write
 from .port import PTX_MODES
 from .tables import IDENTIFIER
 from .tree import Tree, decode, protected, walk
-from .work import FileResult, port_files
+from .work import FileResult, port_files, takes_long
 
 MARK = ".torchada-port.json"  # in a ported copy: it may be written again
 WHOLE = ("excluded", "a checkout of its own")  # folders that a copy takes as they are
@@ -95,10 +95,10 @@ def _port(options: argparse.Namespace) -> int:
     if options.in_place:
         journal = Journal(root)
         with journal.locked():
-            for result in _progress(results, len(tree.sources)):
+            for result in _progress(results, root, tree.sources):
                 done.append(_replace(journal, result))
     else:
-        for result in _progress(results, len(tree.sources)):
+        for result in _progress(results, root, tree.sources):
             if options.diff:
                 _print_diff(result)
             if output:
@@ -114,14 +114,14 @@ def _port(options: argparse.Namespace) -> int:
     return 1 if any(result.error for result in done) or (options.check and unported) else 0
 
 
-def _progress(results: Any, total: int) -> Any:
+def _progress(results: Any, root: Path, paths: Sequence[str]) -> Any:
     """*results* with a bar on a terminal's standard error, for more than a second of work."""
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and takes_long(root, paths)):
         return results
     from rich.console import Console
     from rich.progress import track
 
-    return track(results, "porting", total=total, console=Console(stderr=True), transient=True, update_period=1.0)
+    return track(results, "porting", total=len(paths), console=Console(stderr=True), transient=True)
 
 
 def _replace(journal: Journal, result: FileResult) -> FileResult:

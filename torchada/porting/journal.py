@@ -62,9 +62,15 @@ class Journal:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise JournalError(f"another process is porting {self.root}: wait for its end") from error
+            if os.fstat(lock.fileno()).st_nlink == 0:  # that process has ended, and its folder is gone
+                raise JournalError(f"another process was porting {self.root}: try again")
             for left in self.folder.glob("new-*"):  # of a process that was killed
                 left.unlink()
-            yield
+            try:
+                yield
+            finally:
+                if self.folder.exists() and not self.file.exists():  # nothing to undo
+                    shutil.rmtree(self.folder)
 
     def lines(self) -> list[dict[str, str]]:
         """The changes made, oldest first. A last line torn by a crash does not count: its change was never made."""
@@ -126,6 +132,5 @@ class Journal:
                 except OSError as error:
                     failed[path] = error.strerror or str(error)
             if not failed:
-                self.file.unlink()
-                shutil.rmtree(self.folder)
+                self.file.unlink()  # first, so that a crash here leaves no journal without originals
         return list(restored), failed
