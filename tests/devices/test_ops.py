@@ -1,5 +1,6 @@
 """Operators that torch_musa lacks, computes wrongly, or makes the host wait for, as torchada answers them."""
 
+import importlib
 import json
 import threading
 import warnings
@@ -248,33 +249,62 @@ def test_is_finite_of_others_is_torch_s_own() -> None:
             cls.seen.append(func)
             return super().__torch_function__(func, types, args, kwargs or {})
 
-    assert torch.isfinite(torch.ones(1, device="cuda").as_subclass(Mine)).all()
-    assert torch.isfinite in Mine.seen
+    mine = torch.ones(1, device="cuda", dtype=torch.float64).as_subclass(Mine)
+    for call in (torch.isfinite, torch.Tensor.isfinite, torch.log_, torch.Tensor.log_):
+        Mine.seen.clear()
+        call(mine)
+        assert Mine.seen == [call]
     for bad in ((), (1,), (torch.ones(1, device="cuda"), 2)):
         with pytest.raises(TypeError):
             torch.isfinite(*bad)
 
 
 # ---------------------------------------------------------------- inductor
-HEURISTIC = """
-import torchada, torch
-import torch._inductor.template_heuristics.triton as triton
-from torch._inductor.template_heuristics import registry
-own = type("Own", (registry.TemplateConfigHeuristics,), {})
-registry.register_template_heuristic("triton::bmm", "musa")(own)
-for name in ("triton::mm", "triton::bmm"):
-    print(type(registry.get_template_heuristic(name, "musa", "addmm" if name == "triton::mm" else "baddbmm")).__name__)
-torchada.deactivate()
-print(sorted({key[0] for key in registry._TEMPLATE_HEURISTIC_REGISTRY if key[1] == "musa"}))
-"""
+def test_compiled_and_kept_in_the_caches(undecided: None) -> None:
+    from torch._dynamo.utils import counters as compiler
+    from torch._inductor.utils import fresh_inductor_cache
+
+    def model(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = torch.mm(left, right, out_dtype=torch.float32)
+        return product, product.isfinite(), (product.double().abs() + 1).log_()
+
+    left, right, expected = factors((3, 40), torch.float16)
+    with fresh_inductor_cache():
+        for hits in (0, 1):
+            torch._dynamo.reset()
+            compiler.clear()
+            compiled = torch.compile(model, fullgraph=True)
+            product, finite, logarithm = compiled(left, right)
+            assert host_waits(lambda compiled=compiled: compiled(left, right)) == 0
+            torch.testing.assert_close(product.cpu(), expected)
+            torch.testing.assert_close(logarithm.cpu(), (expected.double().abs() + 1).log())
+            assert finite.all()
+            assert compiler["aot_autograd"]["autograd_cache_hit"] == hits, compiler["aot_autograd"]
+            assert not compiler["graph_break"]
+    torch._dynamo.reset()
 
 
-def test_template_heuristics(run_python: Any) -> None:
-    off = {"TORCHADA_DISABLE_OP_OVERRIDE_TEMPLATE_HEURISTICS": "1"}
-    cuda, own, left = run_python(HEURISTIC).stdout.splitlines()
-    assert cuda.startswith("CUDA") and own == "Own" and left == "['triton::bmm']"
-    none, own, _ = run_python(HEURISTIC, env=off).stdout.splitlines()
-    assert none == "TemplateConfigHeuristics" and own == "Own"
+def test_template_heuristics(rule_off: Any) -> None:
+    importlib.import_module("torch._inductor.template_heuristics.triton")  # it makes its entries
+    from torch._inductor.template_heuristics import registry
+    from torch._inductor.template_heuristics.base import TemplateConfigHeuristics
+
+    table = registry._TEMPLATE_HEURISTIC_REGISTRY
+    own, key = type("Own", (TemplateConfigHeuristics,), {}), ("triton::bmm", "musa", None)
+    cuda = type(registry.get_template_heuristic("triton::mm", "cuda", "addmm"))
+    try:
+        with rule_off(HEURISTICS[0].id):
+            table[key] = own  # the backend's own entry; nothing of CUDA's may stand before it
+            assert type(registry.get_template_heuristic("triton::mm", "musa", "addmm")) is TemplateConfigHeuristics
+        assert type(registry.get_template_heuristic("triton::mm", "musa", "addmm")) is cuda
+        assert type(registry.get_template_heuristic("triton::mm", "musa", "nothing")).__name__.startswith("CUDA")
+        assert type(registry.get_template_heuristic("triton::bmm", "musa", "baddbmm")) is own
+        assert type(registry.get_template_heuristic("triton::mm", "cpu", "addmm")) is not cuda
+        with rule_off(HEURISTICS[0].id):  # undone, nothing of it is left
+            assert [entry for entry in table if entry[1] == "musa"] == [key]
+    finally:
+        table.pop(key, None)
+        registry._HEURISTIC_CACHE.clear()
 
 
 # ---------------------------------------------------------------- gates

@@ -20,8 +20,8 @@ HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def _is_ours(tensor: Any) -> TypeGuard[torch.Tensor]:
-    """A tensor of the backend whose type leaves the operator to torch."""
-    return isinstance(tensor, torch.Tensor) and tensor.device.type == BACKEND and not has_torch_function_unary(tensor)
+    """A tensor of the backend whose type leaves the operator to torch (asked first: such a type sees every access)."""
+    return isinstance(tensor, torch.Tensor) and not has_torch_function_unary(tensor) and tensor.device.type == BACKEND
 
 
 # ---------------------------------------------------------------- one tensor
@@ -74,9 +74,9 @@ def _product(name: str, original: Original, args: Any, kwargs: Any) -> Any:
     except TypeError:  # torch says it better
         return original(*args, **kwargs)
     tensors = (left, right) if out is None else (left, right, out)
-    if not isinstance(dtype, torch.dtype) or not all(_is_ours(tensor) for tensor in tensors):
+    if not isinstance(dtype, torch.dtype) or has_torch_function(tensors):
         return original(*args, **kwargs)
-    if has_torch_function(tensors) or any(tensor.layout is not torch.strided for tensor in tensors):
+    if not all(_is_ours(tensor) and tensor.layout is torch.strided for tensor in tensors):
         return original(*args, **kwargs)
     return original(*args, **kwargs) if _is_healthy(name, original, left.device) else _emulate(name, *tensors, dtype)
 
