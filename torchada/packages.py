@@ -42,7 +42,7 @@ def checked(name: str) -> str:
             raise ConfigError(f"{name} cannot be masqueraded: {', '.join(NEVER)} always get the true answers")
         return name
     path = os.path.realpath(name)
-    if not os.path.exists(path):
+    if not name.strip() or not os.path.exists(path):  # "" would be the current folder
         raise ConfigError(f"{name!r} cannot be masqueraded: neither the name of a module nor an existing path")
     if "," in path:
         raise ConfigError(f"{name!r} cannot be masqueraded: its path has a comma, which separates names")

@@ -1,6 +1,11 @@
 """torch.cuda.memory: statistics that can be believed, aliases, pools, the allocator by hand."""
 
+import ctypes
+import gc
+import os
 import pickle
+import shlex
+import subprocess
 
 import pytest
 import torch
@@ -9,6 +14,10 @@ import torch_musa
 import torchada
 
 MIB = 2**20
+
+
+def compiler():
+    return shlex.split(os.environ.get("CXX", "g++"))
 
 
 @pytest.fixture
@@ -168,43 +177,84 @@ def test_list_gpu_processes():
 
 
 def test_memory_snapshot():
-    x = torch.empty(MIB, dtype=torch.uint8, device="cuda")
-    segments = torch.cuda.memory_snapshot()
-    assert any(segment["total_size"] >= MIB for segment in segments)
+    x = torch.empty(MIB, dtype=torch.uint8, device="cuda:1")
+    (segment,) = [segment for segment in torch.cuda.memory_snapshot() if _holds(segment, x)]
+    assert segment["device"] == 1 and segment["stream"] == 0
+    (block,) = [block for block in segment["blocks"] if block["address"] == x.data_ptr()]
+    assert (block["state"], block["requested_size"]) == ("active_allocated", MIB) and block["size"] >= MIB
+    assert sum(part["size"] for part in segment["blocks"]) == segment["total_size"]
     assert torch.cuda.memory_snapshot(None) == torch.cuda.memory_snapshot(mempool_id=None)
     with pytest.raises(torchada.NotOnMusa, match="no pool id"):
         torch.cuda.memory_snapshot((0, 1))
     del x
 
 
-def test_memory_history(tmp_path, monkeypatch):
-    """The arguments reach torch_musa's bindings; what these lack is refused, not dropped."""
-    calls = []
-    monkeypatch.setattr(torch_musa._MUSAC, "_musa_record_memory_history", lambda *args: calls.append(args))
-    monkeypatch.setattr(torch_musa._MUSAC, "_musa_record_memory_history_legacy", lambda *args: calls.append(args))
-    torch.cuda.memory._record_memory_history(max_entries=100)
-    torch.cuda.memory._record_memory_history("state", stacks="python", clear_history=False)
-    torch.cuda.memory._record_memory_history(enabled=None)
-    torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=10)
-    torch.cuda.memory._record_memory_history(False)
-    assert [call[0] for call in calls] == ["all", "state", None, True, False]
-    assert calls[0][3] == 100 and calls[1][2] == "python" and calls[3][2] == 10
-    for keywords in ({"clear_history": True}, {"skip_actions": ["alloc"]}):
-        with pytest.raises(torchada.NotOnMusa, match=next(iter(keywords))):
-            torch.cuda.memory._record_memory_history(**keywords)
-    with pytest.raises(torchada.NotOnMusa, match="compile_context"):
-        torch.cuda.memory._record_memory_history(True, compile_context=True)
-    with pytest.raises(TypeError):
-        torch.cuda.memory._record_memory_history(nonsense=True)
-    assert len(calls) == 5
+def _holds(segment, tensor):
+    return segment["address"] <= tensor.data_ptr() < segment["address"] + segment["total_size"]
+
+
+@pytest.fixture
+def recorded():
+    """What ran while the history was kept, the last first; frames of this file only."""
+    torch.cuda.memory._record_memory_history(max_entries=100, stacks="python")
+    try:
+        yield lambda: list(reversed(torch.cuda.memory._snapshot()["device_traces"][0]))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def test_memory_history(recorded, tmp_path):
+    assert torch._C._cuda_isHistoryEnabled()
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+    address = x.data_ptr()
+    del x
+    events = [event for event in recorded() if event["addr"] == address]
+    assert [event["action"] for event in events][:3] == ["free_completed", "free_requested", "alloc"]
+    assert events[2]["size"] == 3 * MIB
+    lines = [frame["name"] for frame in events[2]["frames"] if frame["filename"] == __file__]
+    assert lines == ["test_memory_history"]
     file = tmp_path / "snapshot.pickle"
     torch.cuda.memory._dump_snapshot(str(file))
-    assert "segments" in pickle.loads(file.read_bytes())
-    assert "segments" in torch.cuda.memory._snapshot("cuda:0")
-    with pytest.raises(torchada.NotOnMusa, match="augment_with_fx_traces"):
-        torch.cuda.memory._snapshot(augment_with_fx_traces=True)
-    with pytest.raises(torchada.NotOnMusa, match="augment_with_fx_traces"):
-        torch.cuda.memory._dump_snapshot(str(file), augment_with_fx_traces=True)
+    dumped = pickle.loads(file.read_bytes())
+    assert address in [event["addr"] for event in dumped["device_traces"][0]]
+    from torch.cuda import _memory_viz
+
+    assert "[0:3.0MiB]" in _memory_viz.trace(dumped) and "segments:" in _memory_viz.segsum(dumped)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    assert not torch._C._cuda_isHistoryEnabled()
+
+
+def test_what_the_memory_history_lacks_is_refused(recorded, tmp_path):
+    """Not dropped."""
+    history = torch.cuda.memory
+    for keywords in ({"clear_history": True}, {"skip_actions": ["alloc"]}):
+        with pytest.raises(torchada.NotOnMusa, match=next(iter(keywords))):
+            history._record_memory_history(**keywords)
+    with pytest.raises(torchada.NotOnMusa, match="compile_context"):
+        history._record_memory_history(True, compile_context=True)
+    with pytest.raises(TypeError):
+        history._record_memory_history(nonsense=True)
+    for call in (history._snapshot, lambda **keywords: history._dump_snapshot(str(tmp_path / "x"), **keywords)):
+        with pytest.raises(torchada.NotOnMusa, match="augment_with_fx_traces"):
+            call(augment_with_fx_traces=True)
+    assert torch._C._cuda_isHistoryEnabled()  # none of these switched it off
+
+
+@pytest.mark.parametrize("arguments", [(True,), (True, True, 10), (False,)], ids=str)
+def test_the_old_form_of_the_memory_history(arguments):
+    try:
+        torch.cuda.memory._record_memory_history(*arguments)
+        assert torch._C._cuda_isHistoryEnabled() is arguments[0]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def test_out_of_memory_observers():
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *told: seen.append(told))
+    with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory"):
+        torch.empty(2**50, dtype=torch.uint8, device="cuda")
+    assert seen[0][:2] == (0, 2**50)
 
 
 def test_memory_metadata():
@@ -226,10 +276,48 @@ def test_renamed_classes():
 
 def test_memory_pools():
     pool = torch.cuda.MemPool(None, False, no_split=False)
-    assert isinstance(pool, torch.cuda.memory.MemPool)
+    assert isinstance(pool, torch.cuda.memory.MemPool) and pool.id != torch.cuda.MemPool().id
+    outside = torch.ones(1000, device="cuda")
     with torch.cuda.use_mem_pool(pool, "cuda:0"):
-        x = torch.ones(1000, device="cuda")
-    assert x.sum().item() == 1000
+        x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
+    segments = torch.cuda.memory_snapshot()
+    (mine,) = [segment for segment in segments if _holds(segment, x)]
+    assert _holds(mine, y) and not _holds(mine, outside)
+    assert not _holds(mine, torch.ones(1000, device="cuda"))  # the pool is left
+    assert (x + y).sum().item() == 2000
+    address, held = mine["address"], torch.cuda.memory_reserved()
+    del x, y, pool, mine, segments
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < held
+    assert address not in [segment["address"] for segment in torch.cuda.memory_snapshot()]
+
+
+def test_an_allocator_of_the_program(tmp_path):
+    """Written for CUDA: the stream is a cudaStream_t there."""
+    source, library = tmp_path / "mine.cpp", tmp_path / "mine.so"
+    source.write_text(
+        "#include <cstdlib>\n#include <sys/types.h>\nlong taken = 0, given = 0;\n"
+        'extern "C" void* take(ssize_t size, int device, void* stream) { ++taken; return aligned_alloc(512, size); }\n'
+        'extern "C" void give(void* pointer, ssize_t size, int device, void* stream) { ++given; free(pointer); }\n'
+        'extern "C" long told(int which) { return which ? given : taken; }\n'
+    )
+    subprocess.run([*compiler(), "-shared", "-fPIC", str(source), "-o", str(library)], check=True, timeout=120)
+    told = ctypes.CDLL(str(library)).told
+    mine = torch.cuda.CUDAPluggableAllocator(str(library), "take", "give")
+    pool = torch.cuda.MemPool(mine.allocator())
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.full((1000,), 3.0, device="cuda")
+    assert told(0) == 1 and told(1) == 0 and x.sum().item() == 3000
+    with pytest.raises(OSError, match="nowhere"):
+        torch.cuda.CUDAPluggableAllocator(str(tmp_path / "nowhere.so"), "take", "give")
+    del x, pool
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert told(1) == 1
+
+
+def test_modes_of_pools_that_torch_musa_lacks():
+    pool = torch.cuda.MemPool()
     for keywords in ({"use_on_oom": True}, {"no_split": True}):
         with pytest.raises(torchada.NotOnMusa, match=next(iter(keywords))):
             torch.cuda.MemPool(**keywords)

@@ -106,6 +106,13 @@ def test_state_functions() -> None:
         torch.set_autocast_dtype("cuda", torch.float16)
 
 
+def test_deprecations_blame_the_caller() -> None:
+    for call in (torch.get_autocast_gpu_dtype, lambda: torch.set_autocast_gpu_dtype(torch.float16)):
+        with pytest.warns(DeprecationWarning, match=r"autocast_dtype\('cuda'") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_custom_function() -> None:
     class Square(torch.autograd.Function):
         @staticmethod

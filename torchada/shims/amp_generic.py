@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -36,12 +37,17 @@ def set_autocast_enabled(original: Original, *args: Any, **kwargs: Any) -> None:
 
 
 def get_autocast_gpu_dtype(original: Original) -> torch.dtype:
-    """``torch.get_autocast_gpu_dtype()``. The original runs for the warning it may give."""
-    original()
+    """``torch.get_autocast_gpu_dtype()``"""
+    _deprecated("get_autocast_gpu_dtype()", "get_autocast_dtype('cuda')")
     return torch.get_autocast_dtype(BACKEND)
 
 
 def set_autocast_gpu_dtype(original: Original, dtype: torch.dtype) -> None:
-    """``torch.set_autocast_gpu_dtype(dtype)``. The original checks the argument; the CUDA state it sets is unused."""
-    original(dtype)
+    """``torch.set_autocast_gpu_dtype(dtype)``"""
+    _deprecated("set_autocast_gpu_dtype(dtype)", "set_autocast_dtype('cuda', dtype)")
     torch.set_autocast_dtype(BACKEND, dtype)
+
+
+def _deprecated(old: str, new: str) -> None:
+    """torch's warning, with the caller's file and line; torch's own function would name these here."""
+    warnings.warn(f"torch.{old} is deprecated. Please use torch.{new} instead.", DeprecationWarning, stacklevel=3)
