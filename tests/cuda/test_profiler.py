@@ -34,6 +34,33 @@ def test_the_cuda_activity_shows_the_device(activities):
     assert "mm_kernel" in prof.key_averages().table(sort_by="cuda_time_total")
 
 
+@pytest.mark.parametrize(
+    ("kinds", "seen"),
+    [
+        (["GPU_MEMCPY", "CUDA_RUNTIME"], {"Memcpy DtoH (Device -> Pageable)"}),
+        (["CONCURRENT_KERNEL"], {"sin_kernel"}),
+        (["CONCURRENT_KERNEL", "GPU_MEMCPY"], {"sin_kernel", "Memcpy DtoH (Device -> Pageable)"}),
+        (["CUDA_RUNTIME", "CUDA_DRIVER"], set()),
+        ([], set()),
+    ],
+    ids=str,
+)
+def test_kinds_of_events(kinds, seen):
+    if not hasattr(torch.profiler.profiler, "_parse_activities"):
+        with pytest.raises(TypeError):  # an older torch knows no kinds
+            profile(activities=[CPU, {CUDA: kinds}])
+        return
+    x = torch.ones(20, device="cuda")
+    with profile(activities=[CPU, {CUDA: kinds}]) as prof:
+        x.sin().cpu()
+    assert kernels(prof) == seen
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises((RuntimeError, TypeError), match="nonsense|unhashable"), profile(activities=[{CUDA: ["nonsense"]}]):
+        pass
+
+
 def test_only_what_was_asked_for():
     x = torch.ones(20, 20, device="cuda")
     with profile(activities=[CPU]) as prof:

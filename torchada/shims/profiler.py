@@ -16,6 +16,14 @@ from .device import BACKEND
 _DEVICE = getattr(ProfilerActivity, "MUSA", ProfilerActivity.PrivateUse1)
 
 
+def _translate_kinds(activity: Any, kinds: Iterable[str]) -> tuple[Any, Any]:
+    """An activity and the kinds of events asked for; those that torch knows for CUDA only stay, and it refuses them."""
+    if activity != ProfilerActivity.CUDA:
+        return activity, kinds
+    own = {"CUDA_RUNTIME": "PRIVATEUSE1_RUNTIME", "CUDA_DRIVER": "PRIVATEUSE1_DRIVER"}
+    return _DEVICE, [own.get(kind, kind) for kind in kinds]
+
+
 def _translate(activities: Any) -> Any:
     """The same activities (or filters by activity), in the same order, each once. What is no iterable is torch's."""
     if not isinstance(activities, Iterable):
@@ -23,9 +31,7 @@ def _translate(activities: Any) -> Any:
     found: list[Any] = []
     for item in activities:
         if isinstance(item, dict):
-            item = {
-                _DEVICE if activity == ProfilerActivity.CUDA else activity: kinds for activity, kinds in item.items()
-            }
+            item = dict(_translate_kinds(activity, kinds) for activity, kinds in item.items())
         elif item == ProfilerActivity.CUDA:
             item = _DEVICE
         if item not in found:

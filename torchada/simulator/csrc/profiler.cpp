@@ -73,6 +73,8 @@ using libkineto::ActivityType;
 
 class Session final : public libkineto::IActivityProfilerSession {
  public:
+  explicit Session(std::set<ActivityType> wanted) : wanted_(std::move(wanted)) {}
+
   void start() override {
     std::lock_guard<std::mutex> lock(mutex);
     recorded.clear();
@@ -133,13 +135,15 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (Recorded& work : spans_) {
       const Span& span = work.span;
       if (work.end < start || work.start > end) continue;
+      bool is_kernel = span.kind == SpanKind::kernel, is_copy = span.kind == SpanKind::memcpy;
+      auto type = is_kernel ? ActivityType::CONCURRENT_KERNEL : is_copy ? ActivityType::GPU_MEMCPY : ActivityType::GPU_MEMSET;
+      if (!wanted_.count(type)) continue; // neither the work nor what started it
       // A stream runs one thing after the other, also where a kernel calls another one.
       int64_t& free_at = busy_until[{span.device, span.stream}];
       int64_t begin = std::max(work.start, free_at), finish = std::max(work.end, begin + 1);
       free_at = finish;
       ++launch;
       auto* source = linked(int32_t(span.correlation));
-      bool is_kernel = span.kind == SpanKind::kernel, is_copy = span.kind == SpanKind::memcpy;
       auto& host = add(ActivityType::PRIVATEUSE1_RUNTIME,
                        is_kernel ? "musaLaunchKernel" : is_copy ? "musaMemcpyAsync" : "musaMemsetAsync", span.issued,
                        std::max(span.issued + 1, std::min(work.start, span.issued + 5000)), launch);
@@ -148,8 +152,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       host.flow.start = 1;
       host.linked = source;
       host.log(logger);
-      auto& device = add(is_kernel ? ActivityType::CONCURRENT_KERNEL : is_copy ? ActivityType::GPU_MEMCPY : ActivityType::GPU_MEMSET,
-                         span.name, begin, finish, launch);
+      auto& device = add(type, span.name, begin, finish, launch);
       device.device = span.device;
       device.resource = int32_t(span.stream);
       device.threadId = span.thread;
@@ -172,6 +175,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     spans_.clear();
   }
 
+  std::set<ActivityType> wanted_;
   std::vector<Recorded> spans_;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
 };
@@ -182,8 +186,10 @@ class Profiler final : public libkineto::IActivityProfiler {
   const std::set<ActivityType>& availableActivities() const override { return activities_; }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(const std::set<ActivityType>& wanted,
                                                                  const libkineto::Config&) override {
-    if (!wanted.count(ActivityType::CONCURRENT_KERNEL)) return nullptr; // the host's side only
-    return std::make_unique<Session>();
+    for (auto type : {ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET}) {
+      if (wanted.count(type)) return std::make_unique<Session>(wanted);
+    }
+    return nullptr; // the host's side only
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(int64_t, int64_t, const std::set<ActivityType>& wanted,
                                                                  const libkineto::Config& config) override {
