@@ -173,6 +173,33 @@ def test_bad_files(project, capsys):
     assert (project / "csrc" / "kernel.cu").read_bytes() == PORTED
 
 
+def test_names_that_are_no_utf8(project, tmp_path, capsys):
+    name = os.fsdecode(b"k\xff.cu")
+    (project / name).write_text("cudaMalloc nvmlInit")
+    (project / (name + "link")).symlink_to(name)
+    assert run(project, "--in-place") == 0
+    assert (project / name).read_text() == "musaMalloc nvmlInit"
+    assert "k\ufffd.cu:1: nvmlInit" in capsys.readouterr().out
+    assert run(project, "--json") == 0
+    assert run(project, "--undo") == 0
+    assert run(project, "-o", tmp_path / "out") == 0
+    assert (tmp_path / "out" / name).read_text() == "musaMalloc nvmlInit"
+
+
+def test_a_copy_that_misses_a_file_fails(project, tmp_path, monkeypatch, capsys):
+    read = Path.read_bytes
+
+    def refuse(path):
+        if path.name == "setup.py" and path.is_relative_to(project):
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert run(project, "-o", tmp_path / "out") == 1
+    assert "skipped setup.py: cannot be read: Permission denied" in capsys.readouterr().out
+    assert (tmp_path / "out" / "csrc" / "kernel.cu").read_bytes() == PORTED
+
+
 def test_bad_calls(project, capsys, monkeypatch):
     assert run(project / "missing") == 1
     assert "is no folder" in capsys.readouterr().err

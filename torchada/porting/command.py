@@ -15,7 +15,7 @@ from typing import Any
 from .journal import Journal, JournalError, write
 from .port import PTX_MODES
 from .tables import IDENTIFIER
-from .tree import Tree, decode, protected, walk
+from .tree import Skipped, Tree, decode, protected, walk
 from .work import FileResult, port_files, takes_long
 
 MARK = ".torchada-port.json"  # in a ported copy: it may be written again
@@ -72,7 +72,8 @@ def _undo(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"restored": restored, "failed": failed}, indent=2))
     else:
-        print("\n".join([f"restored {path}" for path in restored] + [f"left {p}: {why}" for p, why in failed.items()]))
+        lines = [f"restored {path}" for path in restored] + [f"left {path}: {why}" for path, why in failed.items()]
+        print(printable("\n".join(lines)))
     return 1 if failed else 0
 
 
@@ -92,6 +93,7 @@ def _port(options: argparse.Namespace) -> int:
         workers=options.jobs,
     )
     done: list[FileResult] = []
+    complete = True
     if options.in_place:
         journal = Journal(root)
         with journal.locked():
@@ -105,13 +107,14 @@ def _port(options: argparse.Namespace) -> int:
                 _copy(root, output, result.path, result.new)
             done.append(result._replace(old=None, new=b"" if result.new is not None else None))
         if output:
-            _copy_rest(root, output, tree)
+            complete = _copy_rest(root, output, tree)
     if options.json:
         print(json.dumps(report(root, tree, done), indent=1))
     elif not options.diff:
         print(show(report(root, tree, done)))
     unported = any(result.new is not None or any(not p.note for p in result.problems) for result in done)
-    return 1 if any(result.error for result in done) or (options.check and unported) else 0
+    failed = not complete or any(result.error for result in done)
+    return 1 if failed or (options.check and unported) else 0
 
 
 def _progress(results: Any, root: Path, paths: Sequence[str]) -> Any:
@@ -156,28 +159,30 @@ def _check_output(root: Path, output: Path) -> None:
     (output / MARK).write_text(json.dumps({"ported from": str(root)}) + "\n")
 
 
-def _copy(root: Path, output: Path, path: str, new: bytes | None) -> None:
-    """The file *path* into the copy, as *new* (None: as it is); not written if it is there already."""
+def _copy(root: Path, output: Path, path: str, new: bytes | None) -> str:
+    """The file *path* into the copy, as *new* (None: as it is), unless it is there already; why not, if it cannot."""
     source, target = root / path, output / path
     try:
         data = source.read_bytes() if new is None else new
-        if target.is_symlink():
-            target.unlink()
-        if target.is_file() and target.read_bytes() == data:
-            return
+        mode = source.stat().st_mode & 0o7777 | 0o200
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if target.is_symlink():
+        target.unlink()
+    if not target.is_file() or target.read_bytes() != data:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, data, source.stat().st_mode & 0o7777 | 0o200, output)
-    except PermissionError as error:
-        if error.filename != str(source):
-            raise
-        print(f"torchada: not copied: {error}", file=sys.stderr)
+        write(target, data, mode, output)
+    return ""
 
 
-def _copy_rest(root: Path, output: Path, tree: Tree) -> None:
-    """What is not ported, as it is: other files, excluded folders, links that stay inside the project."""
+def _copy_rest(root: Path, output: Path, tree: Tree) -> bool:
+    """What is not ported, as it is: other files, excluded folders, links that stay inside the project.
+
+    False: something could not be read; *tree* has it among the skipped then.
+    """
     real = os.path.realpath(root)
-    for path in tree.others:
-        _copy(root, output, path, None)
+    whys = {path: _copy(root, output, path, None) for path in tree.others}
+    failed = [Skipped(path, why) for path, why in whys.items() if why]
     for path, why in tree.skipped:
         source, target = root / path, output / path
         if why in WHOLE and source.is_dir():
@@ -187,6 +192,8 @@ def _copy_rest(root: Path, output: Path, tree: Tree) -> None:
             if not os.path.isabs(to) and os.path.realpath(source).startswith(real + os.sep):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.symlink_to(to)
+    tree.skipped.extend(failed)
+    return not failed
 
 
 def report(root: Path, tree: Tree, done: Sequence[FileResult]) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def show(data: dict[str, Any]) -> str:
     """The report as text: a line per file, its problems with file and line, then the totals."""
     lines = []
     for file in data["files"]:
-        path = file["path"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        path = file["path"]
         lines.append(f"{path}: {file['error'] if 'error' in file else str(len(file['changes'])) + ' changes'}")
         for p in file["problems"]:
             lines.append(f"  {path}:{p['line']}: {'note: ' if p['note'] else ''}{p['name']}: {p['why']}")
@@ -228,4 +235,9 @@ def show(data: dict[str, Any]) -> str:
         f"{t['files']} sources, {t['changed']} changed ({t['changes']} changes), "
         f"{t['problems']} places need a person, {t['notes']} notes, {t['errors']} errors"
     )
-    return "\n".join(lines)
+    return printable("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """*text* with a sign in place of what no encoding explains (in names of files, in sources)."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
