@@ -221,6 +221,7 @@ def test_inline_ptx_is_a_compile_time_error(spelling):
     assert 'static_assert(false, "torchada: inline PTX' in result.text
     assert result.text.count("\n") == text.count("\n")
     assert [(p.line, p.note) for p in result.problems] == [(2, False)]
+    assert [(p.line, p.note) for p in PORTER.port(result.text).problems] == [(2, False)], "a later check still tells"
 
 
 def test_inline_ptx_on_request():

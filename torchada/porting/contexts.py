@@ -30,6 +30,7 @@ COMPARATOR = re.compile(rf"{GAP}(?:>=|<=|==|!=|<(?!<)|>(?!>))")
 FLIPPED = {">=": "<=", "<=": ">=", "<": ">", ">": "<"}
 OPENED = re.compile(rf'{GAP}\({GAP}"lib(\w+)\.so((?:\.\d+)*)"')
 SYMBOL = re.compile(rf'{GAP}\([^"();]{{0,200}},{GAP}"(\w+)"')
+PTX_ERROR = "torchada: inline PTX has no MUSA counterpart: write this in C++"
 PTX_HEAD = re.compile(rf"(?:{GAP}(?:volatile|__volatile__|__volatile|inline|goto)\b)*{GAP}\(")
 PTX = re.compile(
     r"\b[a-z]\w*\.[a-z]|\.(?:reg|pred|version)\b|%%?(?:laneid|warpid|smid|clock|tid|ctaid|globaltimer)|trap;"
@@ -171,7 +172,7 @@ def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[
     if mode == "keep":
         return None, "inline PTX is kept: a MUSA compiler does not read it"
     if mode == "error":
-        new = 'static_assert(false, "torchada: inline PTX has no MUSA counterpart: write this in C++")'
+        new = f'static_assert(false, "{PTX_ERROR}")'
         return Edit(start, stop, new + ends, "PTX"), "inline PTX became a compile-time error"
     zeros = []
     for operand in OPERAND.finditer(body):

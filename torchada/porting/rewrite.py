@@ -211,6 +211,8 @@ class Text:
     def finish(self) -> Ported:
         """The text put together, places turned into lines."""
         text, last = self.text, 0
+        for match in re.finditer(re.escape(contexts.PTX_ERROR), text):
+            self.problem(match.start(), "static_assert", "inline PTX that an earlier port made a compile-time error")
         pieces, changes, problems = [], [], []
         line, counted = 1, 0
         for start, end, new, evidence in self.edits:

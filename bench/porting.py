@@ -1,0 +1,93 @@
+"""How fast the source porter is, beside torch's hipify on the same files: ``python -m bench.porting [DIR]``.
+
+Without DIR a tree is generated. One process each, processor time, reading and porting only; hipify also writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from torchada.porting.tree import walk
+from torchada.porting.work import port_files
+
+KERNEL = """\
+// A kernel of a common kind, with the usual share of comments, device code and calls of the runtime.
+#include <cuda_runtime.h>
+#include <ATen/cuda/CUDAContext.h>
+#include "project/utils_cuda.h"
+namespace project {
+template <typename scalar_t, int kThreads>
+__global__ void scaled_sum_kernel_%d(const scalar_t* __restrict__ input, scalar_t* __restrict__ output,
+                                     const int64_t size, const float scale) {
+  extern __shared__ float shared_buffer[];
+  const int index = blockIdx.x * blockDim.x + threadIdx.x;
+  float accumulator = 0.f;
+  for (int i = index; i < size; i += gridDim.x * blockDim.x) {
+    accumulator += static_cast<float>(input[i]) * scale;  // in float
+  }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  accumulator = __shfl_xor_sync(0xffffffff, accumulator, 16);
+#endif
+  if (threadIdx.x == 0) output[blockIdx.x] = static_cast<scalar_t>(accumulator);
+}
+
+void scaled_sum_%d(torch::Tensor input, torch::Tensor output, double scale) {
+  TORCH_CHECK(input.is_cuda(), "input must be a CUDA tensor");
+  const at::cuda::OptionalCUDAGuard device_guard(device_of(input));
+  const cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  const dim3 grid((input.numel() + 255) / 256), block(256);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "scaled_sum", [&] {
+    scaled_sum_kernel_%d<scalar_t, 256><<<grid, block, 0, stream>>>(
+        input.data_ptr<scalar_t>(), output.data_ptr<scalar_t>(), input.numel(), static_cast<float>(scale));
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+}  // namespace project
+"""
+
+
+def generate(folder: Path, files: int = 40, kernels: int = 40) -> None:
+    """*files* files of *kernels* kernels each (about 70 kB) in *folder*."""
+    for i in range(files):
+        text = "".join(KERNEL % (n, n, n) for n in range(i * kernels, (i + 1) * kernels))
+        (folder / f"kernels_{i}.cu").write_text(text)
+
+
+def hipify(folder: Path) -> float:
+    """Processor seconds that torch's hipify takes for a copy of *folder*."""
+    from torch.utils.hipify import hipify_python
+
+    with tempfile.TemporaryDirectory() as target:
+        copy = Path(target) / "copy"
+        shutil.copytree(folder, copy)
+        begin = time.process_time()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            hipify_python.hipify(str(copy), str(copy), includes=[f"{copy}/*"], is_pytorch_extension=True)
+        return time.process_time() - begin
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as generated:
+        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(generated)
+        if len(sys.argv) < 2:
+            generate(folder)
+        sources = walk(folder).sources
+        size = sum((folder / path).stat().st_size for path in sources) / 1e6
+        list(port_files(folder, sources[:1], workers=1))  # the tables are read once
+        begin = time.process_time()
+        results = list(port_files(folder, sources, workers=1))
+        seconds = time.process_time() - begin
+        changes = sum(len(result.changes) for result in results)
+        print(f"{len(sources)} files, {size:.2f} MB, {changes} changes")
+        print(f"torchada: {size / seconds:6.2f} MB/s per core")
+        print(f"hipify:   {size / hipify(folder):6.2f} MB/s")
+
+
+if __name__ == "__main__":
+    main()
