@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "ConfigError": "errors",
+    "CUDA_HOME": "toolkit",
     "NotOnMusa": "errors",
     "Platform": "platform",
     "TorchadaError": "errors",

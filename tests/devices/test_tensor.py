@@ -133,6 +133,20 @@ def test_cuda_array_interface_is_absent() -> None:
         _ = x.__cuda_array_interface__
 
 
+def test_dlpack() -> None:
+    class Own(torch.Tensor):
+        pass
+
+    x = torch.arange(4.0, device="cuda:1")
+    for source in (x, x.as_subclass(Own), torch.utils.dlpack.to_dlpack(x)):
+        y = torch.from_dlpack(source)
+        assert y.device == x.device and y.data_ptr() == x.data_ptr() and type(y) is torch.Tensor
+    assert x.__dlpack_device__() == (12, 1)  # kDLExtDev
+    assert x.cpu().__dlpack_device__() == (1, 0)
+    with pytest.raises((BufferError, RuntimeError, ValueError)):
+        np.from_dlpack(x)
+
+
 def test_pin_memory() -> None:
     x = torch.ones(4)
     for pinned in (x.pin_memory(), x.pin_memory("cuda"), x.pin_memory(device="cuda"), x.pin_memory(CUDA0)):

@@ -196,3 +196,11 @@ def test_name_helpers(helper, pairs):
         assert function(other) == other
     for name in ("", "custom", "cute", "cu_seqlens", "cuda", "my_cudaMalloc", "ncclx", "printf"):
         assert function(name) == name
+
+
+def test_cuda_home_is_the_toolkit_of_the_machine(run_python, tmp_path):
+    code = "import torchada; print(torchada.CUDA_HOME)"
+    told = run_python(code, env={"MUSA_HOME": str(tmp_path), "CUDA_HOME": "/elsewhere"}).stdout.strip()
+    assert told == str(tmp_path)
+    other = {"MUSA_HOME": str(tmp_path), "CUDA_HOME": "/elsewhere", "TORCHADA_SIMULATE": None}
+    assert run_python(code, env=other).stdout.strip() == "/elsewhere"

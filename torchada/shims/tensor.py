@@ -71,6 +71,13 @@ def cuda_array_interface(original: Original, self: torch.Tensor) -> Any:
     return original(self)
 
 
+def dlpack_device(original: Original, self: torch.Tensor) -> tuple[Any, int]:
+    """``Tensor.__dlpack_device__``: an extension's device, as the capsule itself says; never CUDA's."""
+    if self.device.type != BACKEND or has_torch_function_unary(self):
+        return original(self)  # type: ignore[no-any-return]
+    return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
+
+
 def _compares_devices(name: str) -> bool:
     """Whether torch_musa put its own function over ``Tensor.name`` and that function names a device type itself.
 

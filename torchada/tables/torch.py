@@ -214,6 +214,12 @@ TENSOR = (
         test="tests/devices/test_identity.py::test_compiled_device_context",
     ),
     Rule(
+        "torch:Tensor.__dlpack_device__",
+        Detour(shim="tensor:dlpack_device"),
+        why="torch knows a renamed backend's memory by its old name only, so torch.from_dlpack(tensor) fails",
+        test="tests/devices/test_tensor.py",
+    ),
+    Rule(
         "torch:Tensor.__cuda_array_interface__",
         Detour(shim="tensor:cuda_array_interface"),
         why="MUSA memory must not be taken for CUDA memory",
