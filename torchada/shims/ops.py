@@ -100,7 +100,9 @@ def _is_healthy(name: str, original: Original, device: torch.device) -> bool:
     found = _healthy.get(name)
     if found is not None:
         return found
-    if torch.cuda.is_current_stream_capturing():
+    with torch.cuda.device(device):
+        capturing = torch.cuda.is_current_stream_capturing()
+    if capturing:
         return _undecided(name, "a graph is being captured")
     if not _turn.acquire(blocking=False):
         return False  # another thread is at it
