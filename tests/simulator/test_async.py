@@ -333,3 +333,52 @@ def test_deep_copies_and_clones_keep_their_order():
     for _ in range(20):
         x = copy.deepcopy(x) + 1
     assert x.tolist() == [20] * 16
+
+
+# ---- results are those of the kernels that compute -------------------------------------------------------
+
+
+def train_and_test(build, make_input):
+    """Numbers of a training step and of the model in evaluation, with its gradients."""
+    torch.manual_seed(0)
+    model = build()
+    numbers = []
+    for mode in (True, False):
+        model.train(mode)
+        loss = model(make_input()).float().square().sum()
+        loss.backward()
+        numbers += [loss.item(), *(p.grad.float().cpu() for p in model.parameters())]
+    return numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.BatchNorm1d(6),
+        lambda: nn.LayerNorm(6),
+        lambda: nn.GroupNorm(2, 6),
+        lambda: nn.Sequential(nn.Embedding(8, 6), nn.LayerNorm(6)),
+        lambda: nn.EmbeddingBag(8, 6, mode="sum"),
+        lambda: nn.EmbeddingBag(8, 6, mode="max"),
+    ],
+    ids=["batch", "layer", "group", "embedding", "bag-sum", "bag-max"],
+)
+def test_statistics_that_meta_kernels_tell_differently(build, dtype):
+    """Meta kernels describe CUDA's results, and the CPU's kernels expect their own in the backward pass."""
+    indices = isinstance(build(), nn.EmbeddingBag | nn.Sequential)
+    data = torch.arange(24).view(4, 6) % 8 if indices else torch.randn(4, 6).to(dtype)
+    results = []
+    for on in (True, False):
+        CORE._sim_set_async(on)
+        results.append(train_and_test(lambda: build().to(MUSA, dtype), lambda: data.to(MUSA)))
+    torch.testing.assert_close(*results)
+
+
+def test_numbers_stay_numbers():
+    """A Python number does not decide the type a queued operator computes in, nor that of its result."""
+    x = torch.tensor(0.1, device=MUSA)
+    y = (x * 0.1, x + 0.1, torch.tensor(200, dtype=torch.uint8, device=MUSA) + 100)
+    assert [t.dtype for t in y] == [torch.float32, torch.float32, torch.uint8]
+    host = torch.tensor(0.1)
+    assert [t.item() for t in y] == [(host * 0.1).item(), (host + 0.1).item(), 44]

@@ -461,3 +461,22 @@ def test_debug_dump(tmp_path):
         graph.debug_dump(str(tmp_path / "missing" / "graph.dot"))
     with pytest.warns(UserWarning, match="Graph is empty"):
         captured(lambda: None)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_norms_and_bags_in_a_graph(train):
+    """Their Meta kernels tell other statistics than the CPU's kernels give."""
+    model = (
+        nn.Sequential(nn.EmbeddingBag(8, 6), nn.LayerNorm(6), nn.BatchNorm1d(6)).to(MUSA, torch.bfloat16).train(train)
+    )
+    x = torch.arange(24, device=MUSA).view(4, 6) % 8
+    parameters = list(model.parameters())
+
+    def step():
+        y = model(x)
+        return [y.detach(), *torch.autograd.grad(y.sum(), parameters)]
+
+    want = step()
+    graph, got = captured(step)
+    graph.replay()
+    torch.testing.assert_close(got, want)

@@ -190,11 +190,26 @@ bool clear_python_error() {
   return missing;
 }
 
-std::optional<Stack> learn(const DeferredOp& call, Twins& twins, const Stack& arguments) {
+// Their Meta kernels tell what CUDA's kernels give: statistics of other sizes and types than the CPU's kernels, which
+// compute here and take them again in the backward pass. None of these results depends on values.
+bool meta_is_of_cuda(const std::string& op) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "aten::native_batch_norm",       "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training",
+      "aten::_batch_norm_with_update", "aten::native_layer_norm",        "aten::_embedding_bag",
+      "aten::_embedding_bag_forward_only"};
+  return names->count(op) != 0;
+}
+
+std::optional<Stack> learn(const DeferredOp& call, std::optional<Twins>& twins, const Stack& arguments) {
   const auto* schema = &call.target.schema();
+  if (meta_is_of_cuda(schema->name())) {
+    twins.emplace(Stand::scratch);
+    return try_compute(call, *twins, Stand::scratch, arguments);
+  }
+  twins.emplace(Stand::meta);
   if (without_meta().count(schema)) return std::nullopt;
   try {
-    return try_compute(call, twins, Stand::meta, arguments);
+    return try_compute(call, *twins, Stand::meta, arguments);
   } catch (const c10::NotImplementedError&) {
     without_meta().insert(schema);
   } catch (const std::exception&) {
@@ -202,6 +217,17 @@ std::optional<Stack> learn(const DeferredOp& call, Twins& twins, const Stack& ar
     if (clear_python_error()) without_meta().insert(schema);
   }
   return std::nullopt;
+}
+
+// Results that `output_mask` does not ask for: some Meta kernels give them, and the CPU's kernels do not.
+void drop_masked(const c10::FunctionSchema& schema, const Stack& arguments, Stack& results) {
+  auto mask = schema.argumentIndexWithName("output_mask");
+  if (!mask || !arguments[size_t(*mask)].isBoolList()) return;
+  auto wanted = arguments[size_t(*mask)].toBoolList();
+  if (wanted.size() != results.size()) return;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!wanted[i] && results[i].isTensor()) results[i] = Tensor();
+  }
 }
 
 // Arguments whose sizes the operator changed (out=) change on the device.
@@ -259,8 +285,10 @@ struct Call {
         TORCH_CHECK(next < results.size(), "the CPU kernel gave more results than its Meta kernel");
         const Tensor& to = results[next++];
         if (!to.defined() || to.is_same(result)) return;
-        TORCH_CHECK(result.defined() && result.sizes() == to.sizes(),
-                    "the CPU kernel gave another shape than its Meta kernel: ", to.sizes());
+        TORCH_CHECK(result.defined() && result.sizes() == to.sizes(), "the CPU kernel gave ",
+                    result.defined() ? c10::str(result.sizes()) : "nothing", " where the host expects ", to.sizes());
+        TORCH_CHECK(half || result.scalar_type() == to.scalar_type(), "the CPU kernel gave ", result.scalar_type(),
+                    " where the host expects ", to.scalar_type());
         at::_ops::copy_::call(const_cast<Tensor&>(to), result, false);
       });
     }
@@ -326,8 +354,8 @@ bool defer(const DeferredOp& call, Stack* stack) {
     return false;
   }
 
-  std::optional<Twins> twins(std::in_place, Stand::meta);
-  auto known = learn(call, *twins, arguments);
+  std::optional<Twins> twins;
+  auto known = learn(call, twins, arguments);
   if (!known) {
     if (!capture) {
       wait_stream(stream);
@@ -336,6 +364,7 @@ bool defer(const DeferredOp& call, Stack* stack) {
     twins.emplace(Stand::scratch);
     known = try_compute(call, *twins, Stand::scratch, arguments);
   }
+  if (!schema.is_mutable()) drop_masked(call.target.schema(), arguments, *known);
   bool plain_results = true;
   for (const IValue& value : *known) {
     each_tensor(value, [&](const Tensor& result) { plain_results = plain_results && (!result.defined() || is_plain(result)); });
@@ -382,8 +411,10 @@ bool defer(const DeferredOp& call, Stack* stack) {
       later.numbers = static_cast<MusaGenerator*>(generator.unsafeGetGeneratorImpl())->reserve();
     } else {
       replace_tensors(value, [&](const Tensor& tensor) {
-        // Kernels get host scalars by value when they are launched.
-        return tensor.defined() && !on_device(tensor) ? tensor.detach().clone() : hosts.of(tensor);
+        if (!tensor.defined() || on_device(tensor)) return hosts.of(tensor);
+        Tensor value = tensor.detach().clone(); // kernels get host scalars by value when they are launched
+        if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) value.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return value;
       });
     }
   }
