@@ -62,7 +62,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seed = random.randrange(1 << 30)
     with tempfile.TemporaryDirectory() as folder:
-        hit = crashes(Path(folder), rounds, 200, seed)
+        hit = crashes(Path(folder), rounds, 100, seed)
     print(f"{rounds} rounds, {hit} killed between the first and the last file: nothing torn, all undone (seed {seed})")
 
 

@@ -241,6 +241,7 @@ def test_inline_ptx_on_request():
     [
         ("nvmlInit()", "nvmlInit"),
         ("nvtxRangePush", "nvtxRangePush"),
+        ('asm volatile(TEMPLATE : "=r"(x))', "asm"),
         ("cuFileRead(h)", "cuFileRead"),
         ("#include <cufile.h>", "<cufile.h>"),
         ("cuTensorMapReplaceAddress(x)", "cuTensorMapReplaceAddress"),
@@ -260,6 +261,12 @@ def test_what_no_table_covers_is_reported_and_whole(text, name):
     result = port("\n\n" + text)
     assert result.text == "\n\n" + text
     assert [(p.line, p.name, p.note) for p in result.problems] == [(3, name, False)]
+
+
+def test_names_inside_pytorchs_namespaces():
+    result = port("at::cuda::CUDANewThing c10::cuda::get_cuda_thing CUDANewThing thrust::cuda::x")
+    assert result.text == "at::musa::MUSANewThing c10::musa::get_cuda_thing CUDANewThing thrust::musa::x"
+    assert [p.name for p in result.problems] == ["get_cuda_thing"]
 
 
 def test_notes():

@@ -166,6 +166,8 @@ def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[
         return None, ""
     body = text[head.end() : stop - 1]
     code = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', re.split(r":(?!:)", body, maxsplit=1)[0]))
+    if '"' not in body.split(":")[0] and device:
+        return None, "its template is no literal: if it is PTX, write this in C++"
     if not code.strip() or not (PTX.search(code) or (device and re.search(r"%\d|;", code))):
         return None, ""
     ends = "".join(re.findall(r"\\?\r?\n", text[start:stop]))  # later lines keep their numbers

@@ -17,6 +17,7 @@ TORCH = ("at", "c10", "torch")
 DISPATCHED = ("DeviceType", "DispatchKey", "Backend")
 PATH_AT_END = re.compile(rf"(?:{PATH})$")
 STD = re.compile(rf"{GAP}::{GAP}std\b")
+INNER = re.compile(rf"{GAP}::{GAP}(\w*(?:cuda|CUDA|Cuda)\w*)")
 NO_ARGUMENTS = re.compile(rf"{GAP}\({GAP}\)")
 PASTE = re.compile(rf"{GAP}##")
 CALL = re.compile(rf"{GAP}\(")
@@ -97,12 +98,14 @@ class Text:
             self.problem(start, word + "##", "a name pasted together by a macro: write the whole names")
             return
         found = self.tables.find(word)
+        if (found is None or found.new is None) and word.startswith("CUDA"):
+            names = qualifiers(text, start)
+            if names[:1] and names[0] in TORCH and names[1:2] == ("cuda",):
+                self.edit(start, end, word.replace("CUDA", "MUSA"), "regular")
+                return
         if found is None:
             return
         if found.new is None:
-            if word.startswith("CUDA") and qualifiers(text, start)[:2] in [(top, "cuda") for top in TORCH]:
-                self.edit(start, end, word.replace("CUDA", "MUSA"), "regular")
-                return
             self.problem(start, word, found.problem)
             return
         new = found.new
@@ -121,6 +124,9 @@ class Text:
             entry = self.tables.qualified.get("::".join((*names[i:], word)))
             if entry:
                 self.edit(start, end, entry[0].rpartition("::")[2], entry[1])
+                inner = INNER.match(text, end) if word == "cuda" else None
+                if inner and not inner[1].startswith("CUDA") and self.tables.find(inner[1]) is None:
+                    self.problem(inner.start(1), inner[1], "a PyTorch name with no MUSA spelling seen")
                 return
         if word == "kCUDA" and not names:
             self.word(start, end, word)

@@ -71,6 +71,7 @@ class Tables:
         starts = [branch for start in self.starts for branch in _branches(start)]
         for pattern, _ in self.reported:
             starts += _branches(pattern.pattern)
+        starts.append("CUDA(?=[A-Z][a-z])")  # a name of PyTorch's if it is qualified so
         regular = re.compile("|".join(f"(?:{start})" for start in starts))
         words = {*WORDS, *PASTED, *self.contexts["scales"], *self.contexts["no_ops"], *self.own}
         words |= {name for name in (*self.names, *self.unresolved) if IDENTIFIER.fullmatch(name)}
