@@ -22,6 +22,7 @@ NATIVE = {
     "_C:_broadcast*": ELSEWHERE + "torch.cuda and torch.nn.parallel; indices",
     "_C:_scatter": ELSEWHERE + "torch.cuda and torch.nn.parallel; indices",
     "_C:_cuda_*": ELSEWHERE + "torch.cuda calls torch_musa's natives",
+    "_C:_CudaEventBase.from_ipc_handle": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_CudaStreamBase.__new__": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_accelerator_*": "an index of the current accelerator, which is the MUSA device",
     "_C:Future.__init__": "its Python subclass torch.futures.Future passes devices through torch.device",
