@@ -84,3 +84,10 @@ def test_legacy_storages(name, dtype):
 
 def test_private_bases():
     assert torch.cuda._CudaBase is torch_musa.core._lazy_init._MusaBase
+
+
+@pytest.mark.parametrize("sizes", [(), (2,), (2, 3), (torch.Size([2, 3]),)], ids=str)
+def test_legacy_sparse_tensors_by_sizes(sizes):
+    x, same = torch.cuda.sparse.DoubleTensor(*sizes), torch.sparse.DoubleTensor(*sizes)
+    assert (x.shape, x.dtype, x.layout, x._nnz()) == (same.shape, same.dtype, same.layout, 0)
+    assert x.is_cuda and x.type() == "torch.cuda.sparse.DoubleTensor"

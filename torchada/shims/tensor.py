@@ -162,6 +162,8 @@ def legacy_new(original: Original, kind: Any, *args: Any, device: Any = BACKEND,
     if target.type != BACKEND:
         raise RuntimeError(f"legacy constructor expects device type: cuda but device type: {target.type} was passed")
     if kind.layout == torch.sparse_coo:
+        if all(_is_size(size) for size in args):
+            args = (args or (0,),)
         return torch.sparse_coo_tensor(*args, dtype=kind.dtype, device=target)
     if all(_is_size(size) for size in args) and not (len(args) == 1 and isinstance(args[0], torch.Tensor)):
         return torch.empty(*args or (0,), dtype=kind.dtype, device=target)
