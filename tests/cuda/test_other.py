@@ -174,3 +174,13 @@ def test_gds_and_green_contexts_refuse_with_reason():
     with pytest.raises(torchada.NotOnMusa, match="GPUDirect Storage"):
         torch.cuda.gds.GdsFile("file", 0)
     assert torch.cuda.gds.GdsFile.__module__ == "torch.cuda.gds"
+
+
+@pytest.mark.parametrize(
+    "name", ["register_generator_state", "instantiate", "raw_cuda_graph", "raw_cuda_graph_exec", "get_graph_data"]
+)
+def test_members_of_graphs_that_torch_musa_lacks(name):
+    graph = torch.cuda.CUDAGraph()
+    assert not hasattr(graph, name)  # as on a torch before it had them
+    with pytest.raises(torchada.NotOnMusa, match=rf"CUDAGraph\.{name} is not available on MUSA: .* Instead: "):
+        getattr(graph, name)

@@ -79,6 +79,20 @@ def new_graph(original: Callable[..., Any], cls: type, keep_graph: bool = False)
     return original(cls)
 
 
+def _graph_lacks(name: str, reason: str, instead: str) -> Callable[[], Undo]:
+    return lambda: put(torch_musa.MUSAGraph, name, _refused(f"torch.cuda.CUDAGraph.{name}", reason, instead))
+
+
+_NO_HANDLE = ("torch_musa does not give the runtime's handle of a graph.", "debug_dump(), which writes the graph.")
+register_generator_state = _graph_lacks(
+    "register_generator_state", "torch_musa binds no generators to a graph.", "the device's default generator."
+)
+instantiate = _graph_lacks("instantiate", "torch_musa's capture_end() instantiates.", "nothing more: replay().")
+raw_cuda_graph = _graph_lacks("raw_cuda_graph", *_NO_HANDLE)
+raw_cuda_graph_exec = _graph_lacks("raw_cuda_graph_exec", *_NO_HANDLE)
+get_graph_data = _graph_lacks("get_graph_data", *_NO_HANDLE)
+
+
 # ---------------------------------------------------------------- memory pools
 def new_pool(
     original: Callable[..., Any],

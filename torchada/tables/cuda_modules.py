@@ -1,6 +1,6 @@
 """The smaller submodules of torch.cuda."""
 
-from ..rules import Detour, Forward, Native, Noop, Refuse, Rehost, Rule, Stub, Wrap, each
+from ..rules import Detour, Forward, Install, Native, Noop, Refuse, Rehost, Rule, Stub, Wrap, each
 
 _RANDOM = "tests/cuda/test_random.py"
 _AMP = "tests/cuda/test_amp.py"
@@ -72,6 +72,36 @@ GRAPHS = (
         Detour(shim="cuda_members:new_graph"),
         why="torch 2.8 and later have keep_graph=",
         test=f"{_OTHER}::test_graph_names",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.register_generator_state",
+        Install("cuda_members:register_generator_state"),
+        why="no binding: says so",
+        test=f"{_OTHER}::test_members_of_graphs_that_torch_musa_lacks",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.instantiate",
+        Install("cuda_members:instantiate"),
+        why="no binding: says so",
+        test=f"{_OTHER}::test_members_of_graphs_that_torch_musa_lacks",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.raw_cuda_graph",
+        Install("cuda_members:raw_cuda_graph"),
+        why="no binding: says so",
+        test=f"{_OTHER}::test_members_of_graphs_that_torch_musa_lacks",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.raw_cuda_graph_exec",
+        Install("cuda_members:raw_cuda_graph_exec"),
+        why="no binding: says so",
+        test=f"{_OTHER}::test_members_of_graphs_that_torch_musa_lacks",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.get_graph_data",
+        Install("cuda_members:get_graph_data"),
+        why="no binding: says so",
+        test=f"{_OTHER}::test_members_of_graphs_that_torch_musa_lacks",
     ),
     Rule(
         "torch.cuda.graphs:graph",
