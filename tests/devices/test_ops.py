@@ -96,6 +96,7 @@ def test_products_with_out_dtype(shape: tuple[int, ...], dtype: torch.dtype, und
     out = torch.empty_like(expected, device="cuda")
     ways: list[Callable[[], torch.Tensor]] = [
         lambda: product(left, right, out_dtype=torch.float32),
+        lambda: product(left, right, torch.float32),
         lambda: product(left, mat2=right, out_dtype=torch.float32),
         lambda: product(left, right, out_dtype=torch.float32, out=out),
     ]

@@ -20,7 +20,7 @@ LOG = each(
 PRODUCTS = (
     Rule(
         "torch:mm",
-        Detour(shim="ops:mm", if_keyword="out_dtype"),
+        Detour(shim="ops:mm", if_keyword="out_dtype", if_position=2),
         when="torch_musa < 2.13.0; not env:TORCHADA_DISABLE_OP_OVERRIDE_MM",
         until="torch_musa 2.13.0",
         why="with out_dtype it may give zeros: tried once in a process, and computed by the ordinary mm if so",
@@ -28,7 +28,7 @@ PRODUCTS = (
     ),
     Rule(
         "torch:bmm",
-        Detour(shim="ops:bmm", if_keyword="out_dtype"),
+        Detour(shim="ops:bmm", if_keyword="out_dtype", if_position=2),
         when="torch_musa < 2.13.0; not env:TORCHADA_DISABLE_OP_OVERRIDE_BMM",
         until="torch_musa 2.13.0",
         why="as mm",
