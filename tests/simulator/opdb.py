@@ -520,13 +520,20 @@ def foreach_work(dtype: str, samples: int) -> Iterator[Work]:
 def nested_work(dtype: str, samples: int) -> Iterator[Work]:
     torch_dtype = getattr(torch, dtype)
     for op in njt_op_db:
-        if op.supports_dtype(torch_dtype, "cpu") and op.supports_njt:
+        if not (op.supports_dtype(torch_dtype, "cpu") and op.supports_njt):
+            continue
+        grads = op.supports_autograd and torch_dtype in op.supported_backward_dtypes("cpu")
+        for aspect in ("forward", "backward") if grads else ("forward",):
 
-            def work(outcome: Outcome, op: Any = op) -> None:
-                for sample in spread(seeded(op.sample_inputs, "cpu", torch_dtype), samples):
-                    judge(outcome, calling(op), triple(sample))
+            def work(outcome: Outcome, op: Any = op, aspect: str = aspect) -> None:
+                made = seeded(op.sample_inputs, "cpu", torch_dtype, requires_grad=aspect == "backward")
+                for sample in spread(made, samples):
+                    if aspect == "backward":
+                        backward(op, outcome, [sample])
+                    else:
+                        judge(outcome, calling(op), triple(sample))
 
-            yield Case("nested", full_name(op), dtype, "forward"), work
+            yield Case("nested", full_name(op), dtype, aspect), work
 
 
 def module_work(dtype: str, samples: int) -> Iterator[Work]:

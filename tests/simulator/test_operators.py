@@ -90,3 +90,14 @@ def test_an_out_argument_that_is_conjugated_lazily(asynchronous):
             torch.testing.assert_close(out.cpu(), expected)
     finally:
         torch_musa._MUSAC._sim_set_async(False)
+
+
+def test_a_factory_takes_the_layout_of_nested_tensors_for_plain():
+    parts = [torch.tensor([1 + 1j, 2 - 1j]), torch.tensor([0j])]
+    gradients = []
+    for device in ("cpu", "musa"):
+        nested = torch.nested.nested_tensor(parts, layout=torch.jagged, device=device, requires_grad=True)
+        torch.angle(nested).values().sum().backward()
+        gradients.append(nested.grad.values().cpu())
+        assert torch.empty(2, layout=nested.layout, device=device).layout == torch.strided
+    torch.testing.assert_close(*gradients)

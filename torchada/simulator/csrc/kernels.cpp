@@ -39,7 +39,9 @@ c10::DispatchKeySet musa_keys() {
 }
 
 void check_factory(Optional<c10::Layout> layout, Optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "the simulated device does not make empty tensors of layout ", *layout);
+  // PyTorch makes a plain tensor of this one on every device; its derivatives for nested tensors rely on it.
+  bool strided = !layout || *layout == c10::kStrided || *layout == c10::kJagged;
+  TORCH_CHECK_NOT_IMPLEMENTED(strided, "the simulated device does not make empty tensors of layout ", *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
