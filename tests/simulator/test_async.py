@@ -1,6 +1,7 @@
 """Asynchronous streams: programs that synchronise as they must are right, and those that do not really go wrong."""
 
 import copy
+import signal
 import threading
 import time
 
@@ -382,3 +383,25 @@ def test_numbers_stay_numbers():
     assert [t.dtype for t in y] == [torch.float32, torch.float32, torch.uint8]
     host = torch.tensor(0.1)
     assert [t.item() for t in y] == [(host * 0.1).item(), (host + 0.1).item(), 44]
+
+
+def test_interrupts_while_the_host_computes_shapes():
+    """A Meta kernel in Python is a place where Ctrl-C arrives: it must reach the program."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    x = torch.ones(2, 2, device=MUSA)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(10):
+            end = time.monotonic() + 2
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                while time.monotonic() < end:
+                    torch.einsum("ij,jk->ik", x, x)
+            torch_musa.synchronize()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (x @ x).tolist() == [[2, 2], [2, 2]]

@@ -15,6 +15,7 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/InferenceMode.h>
+#include <pybind11/pybind11.h>
 
 #include <cstring>
 #include <unordered_set>
@@ -180,14 +181,23 @@ std::unordered_set<const c10::FunctionSchema*>& without_meta() {
   return names;
 }
 
-// An exception of a Meta kernel in Python leaves Python's error set.
-bool clear_python_error() {
-  if (!Py_IsInitialized()) return false;
-  PyGILState_STATE state = PyGILState_Ensure();
-  bool missing = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_NotImplementedError);
-  PyErr_Clear();
-  PyGILState_Release(state);
-  return missing;
+enum class PythonError { none, missing, foreign };
+
+PythonError classify(PyObject* raised) {
+  // KeyboardInterrupt and the like have nothing to do with the kernel they arrive in.
+  if (!PyErr_GivenExceptionMatches(raised, PyExc_Exception)) return PythonError::foreign;
+  return PyErr_GivenExceptionMatches(raised, PyExc_NotImplementedError) ? PythonError::missing : PythonError::none;
+}
+
+// What a Meta kernel in Python has raised: in the exception, or left as Python's error, which is cleared unless foreign.
+PythonError take_python_error(const std::exception& error) {
+  if (!Py_IsInitialized()) return PythonError::none;
+  pybind11::gil_scoped_acquire gil;
+  if (auto* raised = dynamic_cast<const pybind11::error_already_set*>(&error)) return classify(raised->type().ptr());
+  PyObject* raised = PyErr_Occurred();
+  PythonError kind = raised ? classify(raised) : PythonError::none;
+  if (kind != PythonError::foreign) PyErr_Clear();
+  return kind;
 }
 
 // Their Meta kernels tell what CUDA's kernels give: statistics of other sizes and types than the CPU's kernels, which
@@ -212,9 +222,11 @@ std::optional<Stack> learn(const DeferredOp& call, std::optional<Twins>& twins, 
     return try_compute(call, *twins, Stand::meta, arguments);
   } catch (const c10::NotImplementedError&) {
     without_meta().insert(schema);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     // Wrong arguments: the CPU kernel says so in better words. Or a kernel in Python that knows no such operator.
-    if (clear_python_error()) without_meta().insert(schema);
+    PythonError kind = take_python_error(error);
+    if (kind == PythonError::foreign) throw;
+    if (kind == PythonError::missing) without_meta().insert(schema);
   }
   return std::nullopt;
 }
