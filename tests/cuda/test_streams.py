@@ -217,3 +217,14 @@ def test_generic_streams_and_events():
 def test_signatures_of_methods():
     for name in ("wait_event", "wait_stream", "record_event", "query", "synchronize"):
         assert "self" in inspect.signature(getattr(torch.cuda.Stream, name)).parameters
+
+
+def test_handles_for_other_processes():
+    """What the other process does with it: tests/simulator/test_ipc.py."""
+    event = torch.cuda.Event(interprocess=True)
+    event.record()
+    assert isinstance(event.ipc_handle(), bytes)
+    with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process, as on CUDA
+        torch.cuda.Event.from_ipc_handle(torch.device("cuda:0"), event.ipc_handle())
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        torch.cuda.Event().ipc_handle()

@@ -1,6 +1,7 @@
 """Device memory shared between real processes: queues, ownership, errors."""
 
 import json
+import os
 import subprocess
 import sys
 from multiprocessing.reduction import ForkingPickler
@@ -226,3 +227,82 @@ def test_what_cannot_be_sent():
         ForkingPickler.dumps(x)
     with pytest.raises(RuntimeError, match="Cannot pickle CUDA storage"):
         ForkingPickler.dumps(x.untyped_storage())
+
+
+EVENTS = """
+import sys
+import torchada.simulator
+torchada.simulator.install()
+import torch, torch_musa
+import torch.multiprocessing as mp
+
+def waiter(inbox, outbox):
+    x = inbox.get(timeout=100)
+    event = torch_musa.Event.from_ipc_handle(torch.device("musa:0"), inbox.get(timeout=100))
+    outbox.put(event.query())  # not recorded yet
+    inbox.get(timeout=100)
+    before = event.query()
+    event.wait()
+    y = (x * 2).tolist()
+    event.synchronize()
+    outbox.put([before, y, event.query()])
+    inbox.get(timeout=100)
+
+if __name__ == "__main__":
+    ctx = mp.get_context("spawn")
+    inbox, outbox = ctx.Queue(), ctx.Queue()
+    child = ctx.Process(target=waiter, args=(inbox, outbox))
+    child.start()
+    event = torch_musa.Event(interprocess=True)
+    x = torch.zeros(3, device="musa")
+    inbox.put(x)
+    inbox.put(event.ipc_handle())
+    print(outbox.get(timeout=100))
+    stream = torch_musa.Stream()
+    with torch_musa.stream(stream):
+        torch_musa._sleep(2_000_000_000)
+        x.fill_(5)
+        event.record()
+    inbox.put("go")
+    print(outbox.get(timeout=100))
+    event.synchronize()
+    print(event.query())
+    inbox.put(None)
+    child.join(100)
+    print(child.exitcode)
+"""
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_events_between_processes(tmp_path, asynchronous):
+    program = tmp_path / "events.py"
+    program.write_text(EVENTS)
+    env = {**os.environ, "TORCHADA": "0", "PYTHONPATH": str(ROOT), "TORCHADA_SIM_ASYNC": str(int(asynchronous))}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, timeout=200)
+    assert done.returncode == 0, done.stderr
+    # Asynchronous: the other process sees the event before its stream has come to it.
+    assert done.stdout.splitlines() == ["True", f"[{not asynchronous}, [10.0, 10.0, 10.0], True]", "True", "0"]
+
+
+def test_handles_of_events():
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        torch_musa.Event().ipc_handle()  # not made with interprocess
+    with pytest.raises(RuntimeError, match="timestamps"):
+        torch_musa.Event(enable_timing=True, interprocess=True)
+    event = torch_musa.Event(interprocess=True)
+    event.record()
+    handle = event.ipc_handle()
+    assert isinstance(handle, bytes) and event.ipc_handle() == handle
+    event.wait()
+    event.synchronize()
+    assert event.query()
+    device = torch.device("musa:0")
+    for wrong in (b"", b"x", handle + b"x", handle.partition(b"/")[0]):
+        with pytest.raises(RuntimeError, match="invalid resource handle"):
+            torch_musa.Event.from_ipc_handle(device, wrong)
+    with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process
+        torch_musa.Event.from_ipc_handle(device, handle)
+    with pytest.raises(TypeError):
+        torch_musa.Event.from_ipc_handle(device, "text")
+    with pytest.raises(ValueError, match="musa device"):
+        torch_musa.Event.from_ipc_handle(torch.device("cpu"), handle)

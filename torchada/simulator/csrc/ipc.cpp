@@ -10,8 +10,11 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <list>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace sim {
@@ -44,9 +47,9 @@ Sharing& sharing() {
   return *instance;
 }
 
-Counter* take_counter(Sharing& s) {
+Counter* take_counter(Sharing& s, bool fresh = false) {
   Counter* counter = nullptr;
-  if (!s.spare.empty()) {
+  if (!fresh && !s.spare.empty()) {
     counter = s.spare.back();
     s.spare.pop_back();
   } else {
@@ -157,6 +160,75 @@ void ipc_collect() {
     }
   }
   for (Sent* sent : done) delete sent; // frees the memory, which may come back here
+}
+
+struct SharedEvent {
+  std::string handle;
+  std::shared_ptr<char> file; // of a receiver
+  Counter* recorded;          // how often it was recorded
+  Counter* reached;           // the last of these that its stream has come to
+};
+
+namespace {
+void wait_until(const SharedEventPtr& event, int64_t turn) {
+  while (event->reached->load() < turn) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+} // namespace
+
+SharedEventPtr make_shared_event() {
+  Sharing& s = sharing();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  auto event = std::make_shared<SharedEvent>();
+  do { // both in one file
+    event->reached = take_counter(s, /*fresh=*/true);
+    event->recorded = take_counter(s, /*fresh=*/true);
+  } while (event->recorded != event->reached + 1);
+  event->reached->store(0);
+  event->recorded->store(0);
+  const CounterFile& file = s.files.back();
+  event->handle = file.handle + "/" + std::to_string(size_t(event->reached - file.slots) * sizeof(Counter));
+  return event;
+}
+
+SharedEventPtr open_shared_event(const std::string& handle) {
+  size_t slash = handle.rfind('/');
+  char* end = nullptr;
+  size_t offset = slash == std::string::npos ? 0 : std::strtoull(handle.c_str() + slash + 1, &end, 10);
+  if (!end || *end || end == handle.c_str() + slash + 1) throw_musa_error(400, "invalid resource handle");
+  check_counter_offset(offset + sizeof(Counter));
+  auto event = std::make_shared<SharedEvent>();
+  event->handle = handle;
+  event->file = open_file(handle.substr(0, slash), -1);
+  event->reached = &counter_at(event->file, offset);
+  event->recorded = event->reached + 1;
+  return event;
+}
+
+std::string shared_event_handle(const SharedEventPtr& event) {
+  return event->handle;
+}
+
+void record_shared_event(const SharedEventPtr& event, const c10::Stream& stream) {
+  if (auto capture = capture_of(stream)) refuse_in_capture(capture, "an event shared between processes");
+  int64_t turn = event->recorded->fetch_add(1) + 1;
+  issue(stream, Label{"record a shared event"}, [event, turn] {
+    if (event->reached->load() < turn) event->reached->store(turn);
+  });
+}
+
+void wait_shared_event(const SharedEventPtr& event, const c10::Stream& stream) {
+  if (auto capture = capture_of(stream)) refuse_in_capture(capture, "an event shared between processes");
+  int64_t turn = event->recorded->load();
+  issue(stream, Label{"wait for a shared event"}, [event, turn] { wait_until(event, turn); });
+}
+
+bool query_shared_event(const SharedEventPtr& event) {
+  return event->reached->load() >= event->recorded->load();
+}
+
+void synchronize_shared_event(const SharedEventPtr& event) {
+  count(counters().host_syncs);
+  wait_until(event, event->recorded->load());
 }
 
 void sharing_before_fork() {

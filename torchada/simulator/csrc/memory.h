@@ -233,6 +233,17 @@ SharedMemory share_storage(c10::StorageImpl* storage);
 c10::DataPtr open_shared(const SharedMemory& shared);
 void release_counter(const std::string& handle, size_t offset);
 void ipc_collect(); // frees what all receivers have given up
+
+// An event that processes share: two counters in a memory file, which live as long as the process that made them.
+struct SharedEvent;
+using SharedEventPtr = std::shared_ptr<SharedEvent>;
+SharedEventPtr make_shared_event();
+SharedEventPtr open_shared_event(const std::string& handle);
+std::string shared_event_handle(const SharedEventPtr& event);
+void record_shared_event(const SharedEventPtr& event, const c10::Stream& stream);
+void wait_shared_event(const SharedEventPtr& event, const c10::Stream& stream); // the stream waits
+bool query_shared_event(const SharedEventPtr& event);
+void synchronize_shared_event(const SharedEventPtr& event);
 void sharing_before_fork();
 void sharing_after_fork();
 

@@ -103,8 +103,29 @@ PyType_Spec stream_spec = {"torch_musa._MUSAC._MusaStreamBase", sizeof(THPStream
 
 // ---- events ------------------------------------------------------------------------------------------
 
+struct MusaEvent {
+  THPEvent base;
+  bool interprocess;
+  SharedEventPtr shared; // set once a handle was made of it, or it from one
+};
+
 c10::Event& event_of(PyObject* self) {
   return reinterpret_cast<THPEvent*>(self)->event;
+}
+SharedEventPtr& shared_of(PyObject* self) {
+  return reinterpret_cast<MusaEvent*>(self)->shared;
+}
+PyObject* make_event(PyTypeObject* type, bool timing, bool interprocess, SharedEventPtr shared) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (!self) return nullptr;
+  new (&event_of(self)) c10::Event(kMusa, timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
+  reinterpret_cast<MusaEvent*>(self)->interprocess = interprocess;
+  new (&shared_of(self)) SharedEventPtr(std::move(shared));
+  return self;
+}
+void event_dealloc(PyObject* self) {
+  shared_of(self).~SharedEventPtr();
+  reinterpret_cast<PyTypeObject*>(THPEventClass)->tp_dealloc(self);
 }
 
 PyObject* event_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -115,10 +136,7 @@ PyObject* event_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       return nullptr;
     }
     TORCH_CHECK(!(timing && interprocess), "an interprocess event cannot take timestamps");
-    PyObject* self = type->tp_alloc(type, 0);
-    if (!self) return nullptr;
-    new (&event_of(self)) c10::Event(kMusa, timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
-    return self;
+    return make_event(type, timing, interprocess, nullptr);
   });
 }
 
@@ -127,7 +145,9 @@ PyObject* event_record(PyObject* self, PyObject* args, PyObject* kwargs) {
     static const char* names[] = {"stream", nullptr};
     PyObject* stream = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", const_cast<char**>(names), &stream)) return nullptr;
-    event_of(self).record(stream == Py_None ? current_stream(current_device()) : unpack_stream(stream));
+    c10::Stream where = stream == Py_None ? current_stream(current_device()) : unpack_stream(stream);
+    event_of(self).record(where);
+    if (shared_of(self)) record_shared_event(shared_of(self), where);
     Py_RETURN_NONE;
   });
 }
@@ -137,16 +157,18 @@ PyObject* event_wait(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyObject* stream = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", const_cast<char**>(names), &stream)) return nullptr;
     c10::Stream waiting = stream == Py_None ? current_stream(current_device()) : unpack_stream(stream);
-    without_gil([&] { event_of(self).block(waiting); });
+    without_gil([&] { shared_of(self) ? wait_shared_event(shared_of(self), waiting) : event_of(self).block(waiting); });
     Py_RETURN_NONE;
   });
 }
 PyObject* event_query(PyObject* self, PyObject*) {
-  return guarded([&] { return PyBool_FromLong(event_of(self).query()); });
+  return guarded([&] {
+    return PyBool_FromLong(shared_of(self) ? query_shared_event(shared_of(self)) : event_of(self).query());
+  });
 }
 PyObject* event_synchronize(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
-    without_gil([&] { event_of(self).synchronize(); });
+    without_gil([&] { shared_of(self) ? synchronize_shared_event(shared_of(self)) : event_of(self).synchronize(); });
     Py_RETURN_NONE;
   });
 }
@@ -161,11 +183,31 @@ PyObject* event_elapsed_time(PyObject* self, PyObject* other) {
     return PyFloat_FromDouble(start.elapsedTime(end));
   });
 }
-PyObject* event_ipc_handle(PyObject*, PyObject*) {
-  return not_yet("events shared between processes");
+PyObject* event_ipc_handle(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    if (!reinterpret_cast<MusaEvent*>(self)->interprocess) throw_musa_error(1, "invalid argument");
+    if (!shared_of(self)) {
+      SharedEventPtr shared = make_shared_event();
+      if (event_of(self).was_marked_for_recording()) { // before it was shared: that has to be over
+        without_gil([&] { event_of(self).synchronize(); });
+      }
+      shared_of(self) = std::move(shared);
+    }
+    std::string handle = shared_event_handle(shared_of(self));
+    return PyBytes_FromStringAndSize(handle.data(), Py_ssize_t(handle.size()));
+  });
 }
-PyObject* event_from_ipc_handle(PyObject*, PyObject*, PyObject*) {
-  return not_yet("events shared between processes");
+PyObject* event_from_ipc_handle(PyObject* type, PyObject* args, PyObject* kwargs) {
+  return guarded([&]() -> PyObject* {
+    static const char* names[] = {"device", "handle", nullptr};
+    PyObject *device = nullptr, *handle = nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OS", const_cast<char**>(names), &device, &handle)) return nullptr;
+    TORCH_CHECK_TYPE(THPDevice_Check(device), "from_ipc_handle: expected a device, got ", Py_TYPE(device)->tp_name);
+    c10::Device where = reinterpret_cast<THPDevice*>(device)->device;
+    TORCH_CHECK_VALUE(where.type() == kMusa, "from_ipc_handle: expected a musa device, got ", where);
+    if (where.has_index()) check_device(where.index());
+    return make_event(reinterpret_cast<PyTypeObject*>(type), false, true, open_shared_event(PyBytes_AS_STRING(handle)));
+  });
 }
 PyObject* event_get_device(PyObject* self, void*) {
   return guarded([&]() -> PyObject* {
@@ -192,10 +234,11 @@ PyGetSetDef event_fields[] = {
     {"musa_event", event_get_handle, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot event_slots[] = {{Py_tp_new, reinterpret_cast<void*>(event_new)},
+                             {Py_tp_dealloc, reinterpret_cast<void*>(event_dealloc)},
                              {Py_tp_methods, event_methods},
                              {Py_tp_getset, event_fields},
                              {0, nullptr}};
-PyType_Spec event_spec = {"torch_musa._MUSAC._MusaEventBase", sizeof(THPEvent), 0,
+PyType_Spec event_spec = {"torch_musa._MUSAC._MusaEventBase", sizeof(MusaEvent), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, event_slots};
 
 // ---- device properties -------------------------------------------------------------------------------
