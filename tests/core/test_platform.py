@@ -67,7 +67,7 @@ def test_indices_are_no_gpu_on_a_cpu_machine(monkeypatch):
 
 def test_public_names():
     for name in torchada.__all__:
-        assert getattr(torchada, name) is not None
+        assert getattr(torchada, name) is not None or name == "CUDA_HOME"  # None: no toolkit here
     assert set(torchada.__all__) <= set(dir(torchada))
     with pytest.raises(AttributeError, match="no_such"):
         _ = torchada.no_such

@@ -6,7 +6,16 @@ import pytest
 import torch
 import torch_musa
 
+import torchada
+
 CORE = torch_musa._MUSAC
+
+
+@pytest.fixture(autouse=True)
+def _torch_musa_alone():
+    """torchada mends what is shown here."""
+    with torchada.disabled():
+        yield
 
 
 @contextlib.contextmanager
