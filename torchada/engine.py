@@ -12,7 +12,7 @@ from typing import Any
 from . import simulator
 from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
-from .facts import check_switches, hold_autoload, mirror_visible_devices, snapshot
+from .facts import check_switches, hold_autoload, mirror_visible_devices, paused_collection, snapshot
 from .finder import MIRRORED, WATCHED, Finder
 from .gates import Facts
 from .inherit import disinherit
@@ -96,7 +96,8 @@ class Engine:
                 if self.state == DORMANT and "torch_musa" not in sys.modules:
                     self._import_backend()
                 if self.state == DORMANT and self._done("torch_musa"):
-                    self._arm()
+                    with paused_collection():
+                        self._arm()
             finally:
                 self._arming = False
                 self._turn.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform as _platform
 import sys
@@ -104,6 +105,19 @@ def hold_autoload() -> Iterator[bool]:
         os.environ.pop(AUTOLOAD, None)
         if before is not None:
             os.environ[AUTOLOAD] = before
+
+
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: what arming makes lives as long as the process, and one full collection over
+    torch's objects takes longer than all of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def mirror_visible_devices() -> Undo:
