@@ -1,6 +1,6 @@
 """Eight threads that allocate, compute, copy and hand tensors over at random, and check every number.
 
-`python -m tests.simulator.hammer [seconds] [seed]` runs it by hand, for a minute by default.
+`python -m torchada --simulate -m tests.simulator.hammer [seconds] [seed]` runs it by hand, for a minute by default.
 """
 
 from __future__ import annotations
