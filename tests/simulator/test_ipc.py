@@ -155,7 +155,7 @@ def test_both_sides_work_on_the_same_memory(program, method):
 def test_parameters_and_sparse_tensors(program):
     result = program("model", "spawn")
     assert result["kinds"] == ["ParameterTrue", "ParameterFalse", 3.0]
-    assert result["moved"] == [1.0, 1.0] and result["exit"] == 0
+    assert result["moved"] == pytest.approx([1.0, 1.0]) and result["exit"] == 0
 
 
 def test_a_sender_that_ended(program):

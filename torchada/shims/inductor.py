@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
-
-from torch._inductor.template_heuristics import registry
 
 from ..redirect import redirect_python
 from .device import BACKEND
@@ -13,6 +12,8 @@ from .device import BACKEND
 
 def fill_heuristics() -> Callable[[], None]:
     """At each look-up a template without any entry of the backend's own gets those of CUDA: by then all are there."""
+    # Not imported above: whoever imported this module first would make the rule ask it half made.
+    registry: Any = sys.modules["torch._inductor.template_heuristics.registry"]
     table: dict[Any, Any] = registry._TEMPLATE_HEURISTIC_REGISTRY
     filled: set[Any] = set()
 
@@ -25,7 +26,7 @@ def fill_heuristics() -> Callable[[], None]:
                     filled.add(ours)
         return original(template_name, device_type, op_name)
 
-    restore = redirect_python(registry.get_template_heuristic, look_up)  # type: ignore[arg-type]
+    restore = redirect_python(registry.get_template_heuristic, look_up)
 
     def undo() -> None:
         restore()
