@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     # torch's own test helpers, which other tests of this process import, forbid to set flags.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)

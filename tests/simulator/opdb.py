@@ -49,7 +49,7 @@ from torch.testing._internal.opinfo.definitions.nested import njt_op_db
 from torch.utils._pytree import tree_flatten, tree_iter, tree_map
 
 # Importing torch's test helpers forbids to set flags of torch.backends, in the whole process.
-vars(torch.backends)["__allow_nonbracketed_mutation_flag"] = True
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 from tests.simulator.disagreements import DISAGREEMENTS
 

@@ -321,7 +321,7 @@ def test_the_cache_can_be_moved_and_only_read(tmp_path: Path, run_python: RunPyt
     assert done.stdout.strip() == str(copy)
     assert done.stderr == ""
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
-    assert str(ROOT).encode() not in library.read_bytes()
+    assert str(build.SOURCE_DIR).encode() not in library.read_bytes()
 
 
 def test_libraries_that_nothing_uses_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
