@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .journal import Journal, JournalError, write
+from .journal import Journal, JournalError, journal_for, write
 from .port import PTX_MODES
 from .tables import IDENTIFIER
 from .tree import Skipped, Tree, decode, protected, walk
@@ -28,7 +28,7 @@ class PortError(Exception):
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m torchada port", description=main.__doc__)
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the project")
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="the project (default: .)")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("-o", "--output", metavar="OUT", type=Path, help="write a ported copy of the project there")
     way.add_argument("--in-place", action="store_true", help="change the files themselves; --undo gives them back")
@@ -68,7 +68,7 @@ def main(command: str, argv: list[str]) -> int:
 
 
 def _undo(options: argparse.Namespace) -> int:
-    restored, failed = Journal(options.folder).undo()
+    restored, failed = journal_for(options.folder).undo()
     if options.json:
         print(json.dumps({"restored": restored, "failed": failed}, indent=2))
     else:
@@ -95,7 +95,7 @@ def _port(options: argparse.Namespace) -> int:
     done: list[FileResult] = []
     complete = True
     if options.in_place:
-        journal = Journal(root)
+        journal = journal_for(root)
         with journal.locked():
             for result in _progress(results, root, tree.sources):
                 done.append(_replace(journal, result))

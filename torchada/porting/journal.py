@@ -134,3 +134,12 @@ class Journal:
             if not failed:
                 self.file.unlink()  # first, so that a crash here leaves no journal without originals
         return list(restored), failed
+
+
+def journal_for(root: Path, building: bool = False) -> Journal:
+    """The journal that holds changes of *root*: its own, or the one in its build folder. Where neither is there: a new
+    one, in the build folder if the change is part of *building*."""
+    own, built = Journal(root), Journal(root, Path(os.path.realpath(root), "build", FOLDER))
+    if own.file.exists() or built.file.exists():
+        return own if own.file.exists() else built
+    return built if building else own
