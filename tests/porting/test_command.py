@@ -207,7 +207,7 @@ def test_bad_calls(project, capsys, monkeypatch):
         with pytest.raises(SystemExit) as raised:
             run(project, *bad)
         assert raised.value.code == 2
-    monkeypatch.setattr("torchada.porting.command.protected", lambda root: "it belongs to the system")
+    monkeypatch.setattr("torchada.porting.protect.Protection.root", lambda guard, root: "it belongs to the system")
     assert run(project, "--in-place") == 1
     assert "not ported in place" in capsys.readouterr().err
 

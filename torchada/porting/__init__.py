@@ -1,5 +1,6 @@
 """The source porter: C++ and CUDA sources to MUSA (``python -m torchada port``)."""
 
-from .port import Change, Ported, Porter, Problem
+from .journal import PortError
+from .port import Change, Ported, Porter, Problem, ptx_mode
 
-__all__ = ["Change", "Ported", "Porter", "Problem"]
+__all__ = ["Change", "PortError", "Ported", "Porter", "Problem", "ptx_mode"]

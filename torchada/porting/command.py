@@ -12,18 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .journal import Journal, JournalError, journal_for, write
-from .port import PTX_MODES
+from .journal import Journal, JournalError, PortError, journal_for, journals, write
+from .port import PTX_MODES, ptx_mode
+from .protect import Protection
 from .tables import IDENTIFIER
-from .tree import Skipped, Tree, decode, protected, walk
+from .tree import LINK, Skipped, Tree, decode, walk
 from .work import FileResult, port_files, takes_long
 
 MARK = ".torchada-port.json"  # in a ported copy: it may be written again
-WHOLE = ("excluded", "a checkout of its own")  # folders that a copy takes as they are
-
-
-class PortError(Exception):
-    """The command line asks for what cannot be done; the text says why."""
+WHOLE = ("excluded", "a checkout of its own", "the package ")  # folders that a copy takes as they are
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -32,12 +29,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("-o", "--output", metavar="OUT", type=Path, help="write a ported copy of the project there")
     way.add_argument("--in-place", action="store_true", help="change the files themselves; --undo gives them back")
-    way.add_argument("--undo", action="store_true", help="give back the files that --in-place changed")
+    way.add_argument("--undo", action="store_true", help="give back what --in-place or a build changed")
     way.add_argument("--diff", action="store_true", help="print what would change, as a unified diff")
     way.add_argument("--dry-run", action="store_true", help="print the report only (this is also the default)")
     way.add_argument("--check", action="store_true", help="as --dry-run; exit status 1 if anything is not ported")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--ptx", choices=PTX_MODES, default="error", help="what inline PTX becomes (default: error)")
+    parser.add_argument(
+        "--ptx", choices=PTX_MODES, help="what becomes of inline PTX (default: TORCHADA_PORT_PTX or error)"
+    )
     parser.add_argument("--rule", metavar="OLD=NEW", action="append", default=[], help="a name of your own; wins")
     parser.add_argument("--exclude", metavar="DIRS", help="folders to leave alone (default: TORCHADA_EXCLUDE_DIRS)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: as many as pay)")
@@ -48,6 +47,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         if not equals or not IDENTIFIER.fullmatch(old) or not IDENTIFIER.fullmatch(new):
             parser.error(f"--rule takes OLD=NEW, two whole names, not {rule!r}")
         options.rules[old] = new
+    options.ptx = options.ptx or ptx_mode()
     if options.json and options.diff:
         parser.error("--json and --diff do not go together")
     if options.exclude is None:
@@ -62,13 +62,21 @@ def main(command: str, argv: list[str]) -> int:
         if not options.folder.is_dir():
             raise PortError(f"{options.folder} is no folder")
         return _undo(options) if options.undo else _port(options)
-    except (PortError, JournalError, OSError) as error:
+    except (PortError, OSError) as error:
         print(f"torchada: {error}", file=sys.stderr)
         return 1
 
 
 def _undo(options: argparse.Namespace) -> int:
-    restored, failed = journal_for(options.folder).undo()
+    found = journals(options.folder)
+    if not found:
+        raise PortError(f"nothing to undo: there is no journal in {options.folder} or its build folder")
+    restored: list[str] = []
+    failed: dict[str, str] = {}
+    for journal in found:
+        done, left = journal.undo()
+        restored += done
+        failed.update(left)
     if options.json:
         print(json.dumps({"restored": restored, "failed": failed}, indent=2))
     else:
@@ -81,7 +89,7 @@ def _port(options: argparse.Namespace) -> int:
     root, output = options.folder, options.output
     if output:
         _check_output(root, output)
-    if options.in_place and (why := protected(root)):
+    if options.in_place and (why := Protection(options.exclude).root(root)):
         raise PortError(f"{root} is not ported in place: {why}")
     tree = walk(root, options.exclude, output)
     results = port_files(
@@ -185,9 +193,9 @@ def _copy_rest(root: Path, output: Path, tree: Tree) -> bool:
     failed = [Skipped(path, why) for path, why in whys.items() if why]
     for path, why in tree.skipped:
         source, target = root / path, output / path
-        if why in WHOLE and source.is_dir():
+        if why.startswith(WHOLE) and source.is_dir():
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif why == "a link" and not os.path.lexists(target):
+        elif why == LINK and not os.path.lexists(target):
             to = os.readlink(source)
             if not os.path.isabs(to) and os.path.realpath(source).startswith(real + os.sep):
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,9 @@ BRACE = re.compile(rf"""/\*.*?\*/|//[^\n]*|{STRING}|'(?:[^'\\]|\\.)+'|[{{}}]""",
 OPERAND = re.compile(r'"=[^"]*"\s*\(')
 
 
+DIRECTIVE = re.compile(r'\ufeff?(?:[^"\n#]*\*/)?[ \t]*#(?:[ \t]|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*([a-z]+)')
+
+
 class Edit(NamedTuple):
     """Characters *start* to *end* become *new*."""
 
@@ -83,7 +86,7 @@ def directive(text: str, position: int) -> str:
             return ""
         if start < 0 or (text[start - 1 : start] != "\\" and text[start - 2 : start] != "\\\r"):
             break
-    match = re.compile(r"\ufeff?[ \t]*#[ \t]*([a-z]+)").match(text, start + 1)
+    match = DIRECTIVE.match(text, start + 1)
     return match[1] if match and match.start(1) < position else ""
 
 

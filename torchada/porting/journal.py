@@ -6,6 +6,7 @@ each change, written before the change is made.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,10 +16,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..errors import TorchadaError
+
 FOLDER = ".torchada-port"
+BUILD = "build"
+TEMPORARY = ".torchada-new-"
 
 
-class JournalError(Exception):
+class PortError(TorchadaError, RuntimeError):
+    """Porting cannot be done as asked; the text says why and what to do. Nothing was changed, if it does not say so."""
+
+
+class JournalError(PortError):
     """The journal cannot be used; the text says why and what to do."""
 
 
@@ -27,20 +36,26 @@ def digest(data: bytes) -> str:
 
 
 def write(path: Path, data: bytes, mode: int | None, scratch: Path) -> None:
-    """Make *path* hold *data* at once (never a part of it), through a file in *scratch* on the same file system.
+    """Make *path* hold *data* at once (never a part of it), through a file in *scratch*, or beside *path* if *scratch*
+    is on another file system.
 
     mode: permission bits; None: those of *path*. OSError: nothing was changed.
     """
-    temporary = scratch / f"new-{os.getpid()}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777 if mode is None else mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    for folder in (scratch, path.parent):
+        temporary = folder / f"{TEMPORARY}{os.getpid()}"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777 if mode is None else mode)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV or folder == path.parent:
+                raise
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 class Journal:
@@ -52,25 +67,38 @@ class Journal:
         self.file = self.folder / "journal"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else ports or undoes here meanwhile. JournalError: somebody does."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "originals").mkdir(exist_ok=True)
-        (self.folder / ".gitignore").write_text("*\n")
-        with open(self.folder / "lock", "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise JournalError(f"another process is porting {self.root}: wait for its end") from error
-            if os.fstat(lock.fileno()).st_nlink == 0:  # that process has ended, and its folder is gone
-                raise JournalError(f"another process was porting {self.root}: try again")
-            for left in self.folder.glob("new-*"):  # of a process that was killed
+    def locked(self, wait: bool = False) -> Iterator[None]:
+        """Nobody else ports or undoes here meanwhile. JournalError: somebody does, and we do not *wait*."""
+        with self._lock(wait):
+            for left in self.folder.glob(f"{TEMPORARY}*"):  # of a process that was killed
                 left.unlink()
+            for line in self.lines()[-1:]:
+                for left in (self.root / line["path"]).parent.glob(f"{TEMPORARY}*"):
+                    left.unlink()
             try:
                 yield
             finally:
                 if self.folder.exists() and not self.file.exists():  # nothing to undo
                     shutil.rmtree(self.folder)
+
+    @contextmanager
+    def _lock(self, wait: bool) -> Iterator[None]:
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                (self.folder / "originals").mkdir(exist_ok=True)
+                (self.folder / ".gitignore").write_text("*\n")
+                lock = open(self.folder / "lock", "a")  # noqa: SIM115 (closed below)
+            except FileNotFoundError:  # the folder just went away
+                continue
+            with lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError as error:
+                    raise JournalError(f"another process is porting {self.root}: wait for its end") from error
+                if os.fstat(lock.fileno()).st_nlink:  # else that process has ended, and its folder is gone
+                    yield
+                    return
 
     def lines(self) -> list[dict[str, str]]:
         """The changes made, oldest first. A last line torn by a crash does not count: its change was never made."""
@@ -139,7 +167,13 @@ class Journal:
 def journal_for(root: Path, building: bool = False) -> Journal:
     """The journal that holds changes of *root*: its own, or the one in its build folder. Where neither is there: a new
     one, in the build folder if the change is part of *building*."""
-    own, built = Journal(root), Journal(root, Path(os.path.realpath(root), "build", FOLDER))
+    own, built = Journal(root), Journal(root, Path(os.path.realpath(root), BUILD, FOLDER))
     if own.file.exists() or built.file.exists():
         return own if own.file.exists() else built
     return built if building else own
+
+
+def journals(root: Path) -> list[Journal]:
+    """All journals that hold changes of *root*."""
+    found = (Journal(root), Journal(root, Path(os.path.realpath(root), BUILD, FOLDER)))
+    return [journal for journal in found if journal.file.exists()]

@@ -69,6 +69,28 @@ def tokens(text: str) -> Iterator[Token]:
             fresh = False
 
 
+BROKEN = re.compile(r"\\\r?\n[\w/*]")
+SPLICED = re.compile(
+    rf"{BLOCK}|{LINE}|{STRING}|{CHAR}|(?:u8|[uUL])?{RAW.format('edge')}"
+    r"|(?P<word>\w+(?:(?:\\\r?\n)+\w+)+)|\w+|(?P<comment>/(?:\\\r?\n)+[/*])",
+    re.DOTALL,
+)
+CONTINUED = re.compile(r"\\\r?\n")
+
+
+def whole(text: str) -> str:
+    """*text* with the words whole that line continuations cut in two: the continuations follow after them."""
+    if not BROKEN.search(text):
+        return text
+
+    def put_together(match: re.Match[str]) -> str:
+        if match["word"] or match["comment"]:
+            return CONTINUED.sub("", match[0]) + "".join(CONTINUED.findall(match[0]))
+        return match[0]
+
+    return SPLICED.sub(put_together, text)
+
+
 def trie(words: Iterable[str]) -> str:
     """An expression for exactly *words*, without trying them one by one."""
     tree: dict[str, dict] = {}

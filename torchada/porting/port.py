@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
-from . import contexts
+from ..errors import ConfigError
+from . import contexts, flashinfer
+from .lexer import whole
 from .rewrite import Change, Ported, Problem, Text
 from .tables import Tables
 
-__all__ = ["Change", "Ported", "Porter", "Problem"]
+__all__ = ["Change", "Ported", "Porter", "Problem", "ptx_mode"]
 PTX_MODES = ("error", "stub", "keep")
 SIMPLE = frozenset("/\"'0123456789")  # what begins a comment, a literal, a number with separators
+
+
+def ptx_mode() -> str:
+    """What inline PTX becomes where nobody says it, as TORCHADA_PORT_PTX does. ConfigError: it has another word."""
+    mode = os.environ.get("TORCHADA_PORT_PTX", "").strip().lower() or PTX_MODES[0]
+    if mode not in PTX_MODES:
+        raise ConfigError(f"TORCHADA_PORT_PTX={mode!r} is not known: use one of {', '.join(PTX_MODES)}")
+    return mode
 
 
 class Porter:
@@ -46,6 +57,7 @@ class Porter:
     def port(self, text: str, name: str = "", own_header: Callable[[str], bool] | None = None) -> Ported:
         """*text*, ported. *name*: of its file (``.cu`` tells device code). *own_header*: whether an include path is one
         of the project's own files, which keep their names."""
+        original, text = text, whole(text)
         state = Text(self.tables, self.ptx, text, name, own_header or (lambda path: False))
         for match in self.tables.scanner.finditer(text):
             start = match.start()
@@ -58,4 +70,6 @@ class Porter:
             elif text[end - 1] != '"':  # else a raw literal
                 word = match[0]
                 self.handlers.get(word, Text.word)(state, start, end, word)
-        return state.finish()
+        state.edits += flashinfer.edits(self.tables.flashinfer, text)
+        ported = state.finish()
+        return ported if ported.changes else ported._replace(text=original)

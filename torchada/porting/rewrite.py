@@ -221,7 +221,9 @@ class Text:
             self.problem(match.start(), "static_assert", "inline PTX that an earlier port made a compile-time error")
         pieces, changes, problems = [], [], []
         line, counted = 1, 0
-        for start, end, new, evidence in self.edits:
+        for start, end, new, evidence in sorted(self.edits):
+            if start < last:  # another rule has this place
+                continue
             pieces += [text[last:start], new]
             line, counted = line + text.count("\n", counted, start), start
             changes.append(Change(line, text[start:end], new, evidence))

@@ -46,6 +46,7 @@ class Tables:
         self.unresolved: dict[str, list[Any]] = {}
         self.unchanged: set[str] = set()
         data = {f.name: json.loads(f.read_bytes()) for f in (files(__package__) / "symbols").iterdir()}
+        self.flashinfer = data["flashinfer.json"]["edits"]
         rules, self.contexts = data.pop("_rules.json"), data.pop("_contexts.json")
         for family in data.values():
             for section in ("names", "qualified", "headers", "libraries", "unresolved"):

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from .protect import MARKS, Protection, exclusions
+
+__all__ = ["MARKS", "SUFFIXES", "Skipped", "Tree", "decode", "encode", "exclusions", "own_headers", "portable", "walk"]
+
 CODE = (".cu", ".cc", ".cpp", ".cxx", ".c", ".ixx", ".cppm")
 HEADERS = (".cuh", ".h", ".hpp", ".hh", ".hxx", ".inl", ".inc", ".ipp", ".tpp", ".txx", ".tcc")
 SUFFIXES = frozenset(CODE + HEADERS)  # compared in lower case; .mu and .muh are MUSA already
-SKIPPED = frozenset(
-    (".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages", "dist-packages", ".torchada-port")
-)
-SYSTEM = ("/usr", "/opt", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev")
-MARKS = (".git", ".hg", ".svn")  # what the root of a checkout holds
+LINK = "a link"
 
 
 class Skipped(NamedTuple):
@@ -33,33 +33,20 @@ class Tree(NamedTuple):
     skipped: list[Skipped]
 
 
-def exclusions(text: str | None) -> tuple[list[str], set[str]]:
-    """*text* as TORCHADA_EXCLUDE_DIRS spells it: real paths of folders, and bare names of folders."""
-    paths: list[str] = []
-    names: set[str] = set()
-    for item in (text or "").replace(os.pathsep, ",").split(","):
-        item = os.path.expandvars(os.path.expanduser(item.strip()))
-        if os.sep in item:
-            paths.append(os.path.realpath(item))
-        elif item:
-            names.add(item)
-    return paths, names
-
-
-def walk(root: Path, exclude: str | None = None, output: Path | None = None) -> Tree:
+def walk(root: Path, exclude: str | None = None, output: Path | None = None, guard: Protection | None = None) -> Tree:
     """The files under *root*. Links are never followed; nested checkouts, version control, installed packages and what
-    *exclude* (as TORCHADA_EXCLUDE_DIRS spells it) names stay as they are; *output* is stepped over.
+    *exclude* (as TORCHADA_EXCLUDE_DIRS spells it) names stay as they are; *output* is stepped over. *guard*: all that
+    made already.
 
     NotADirectoryError: *root* is no folder. PermissionError: *root* cannot be read.
     """
-    paths, names = exclusions(exclude)
+    guard = guard or Protection(exclude, [output] if output else [])
     real = os.path.realpath(root)
-    if any(real == path or real.startswith(path + os.sep) for path in paths):
-        return Tree([], [], [Skipped(".", "excluded")])
+    if why := guard.whole(real):
+        return Tree([], [], [Skipped(".", why)])
     tree = Tree([], [], [])
-    apart = os.path.realpath(output) if output else None
-    for folder, relative, entries in _folders(real, tree.skipped):
-        below: list[str] = []
+    for _, relative, entries in _folders(real, tree.skipped):
+        below: set[str] = set()
         for entry in entries:
             place = os.path.join(relative, entry.name) if relative else entry.name
             try:
@@ -68,23 +55,27 @@ def walk(root: Path, exclude: str | None = None, output: Path | None = None) -> 
                 tree.skipped.append(Skipped(place, f"cannot be read: {error.strerror}"))
                 continue
             if stat.S_ISLNK(mode):
-                tree.skipped.append(Skipped(place, "a link"))
+                tree.skipped.append(Skipped(place, LINK))
             elif stat.S_ISDIR(mode):
-                why = _why_not(entry, folder, names, paths)
-                if entry.path == apart:
+                if entry.path in guard.apart:
                     continue
-                if why:
+                if why := guard.folder(entry.path):
                     tree.skipped.append(Skipped(place, why))
                 else:
-                    below.append(entry.name)
+                    below.add(entry.name)
             elif not stat.S_ISREG(mode):
                 tree.skipped.append(Skipped(place, "no regular file"))
-            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+            elif portable(entry.name):
                 tree.sources.append(place)
             else:
                 tree.others.append(place)
         entries[:] = [entry for entry in entries if entry.name in below]
     return tree
+
+
+def portable(path: str) -> bool:
+    """Whether files of this name are ported."""
+    return os.path.splitext(path)[1].lower() in SUFFIXES
 
 
 def _folders(real: str, skipped: list[Skipped]) -> Iterator[tuple[str, str, list[os.DirEntry[str]]]]:
@@ -103,29 +94,6 @@ def _folders(real: str, skipped: list[Skipped]) -> Iterator[tuple[str, str, list
             continue
         yield folder, relative, entries
         todo += [os.path.join(relative, entry.name) if relative else entry.name for entry in reversed(entries)]
-
-
-def _why_not(entry: os.DirEntry[str], folder: str, names: set[str], paths: Iterable[str]) -> str:
-    """Why the folder *entry* is not ported; empty: it is."""
-    if entry.name in SKIPPED:
-        return "version control or installed packages"
-    if entry.name in names or entry.path in paths:
-        return "excluded"
-    if any(os.path.lexists(os.path.join(entry.path, mark)) for mark in MARKS):
-        return "a checkout of its own"
-    if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
-        return "a virtual environment"
-    return ""
-
-
-def protected(root: Path) -> str:
-    """Why *root* must not be ported in place; empty: it may be."""
-    real = os.path.realpath(root)
-    if real == "/" or any(real == place or real.startswith(place + os.sep) for place in SYSTEM):
-        return "it belongs to the system"
-    if SKIPPED.intersection(Path(real).parts):
-        return "it is inside version control or installed packages"
-    return ""
 
 
 def own_headers(paths: Iterable[str]) -> Callable[[str], bool]:
