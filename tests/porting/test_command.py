@@ -156,6 +156,42 @@ def test_folders_that_are_not_the_projects(project, tmp_path):
     assert (tmp_path / "out" / "skipped" / "b.cu").read_text() == "cudaMalloc"
 
 
+def test_architectures_of_nvidia_in_build_files_are_told(project, capsys):
+    (project / "setup.py").write_text(
+        "# sm_80\nenv['TORCH_CUDA_ARCH_LIST'] = '8.0'\nflags = ['-gencode', 'arch=compute_80,code=sm_80', 'sm_90']\n"
+    )
+    (project / "CMakeLists.txt").write_text("set(CMAKE_CUDA_ARCHITECTURES 80)\n")
+    (project / "other.py").write_text("sm_80\n")
+    assert run(project, "--check") == 1  # for the kernel
+    (project / "csrc" / "kernel.cu").unlink()
+    assert run(project, "--check") == 0, "notes"
+    lines = [line for line in capsys.readouterr().out.splitlines() if "note: " in line][4:]
+    places = [line.split(": note: ")[0].strip() for line in lines]
+    assert places == [
+        "CMakeLists.txt:1",
+        *["setup.py:2"],
+        *["setup.py:3"] * 2,
+    ]
+    assert run(project, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["files"] == 1
+
+
+def test_a_vendored_cutlass_gives_way_to_mutlass(project, tmp_path):
+    for place in ("third/cutlass/include/cutlass/cutlass.h", "own/cute/tensor.hpp", "mine/cutlass/notes.h"):
+        (project / place).parent.mkdir(parents=True)
+        (project / place).write_text("cutlass::gemm x;")
+    (project / "k.cu").write_text(
+        "#include <cutlass/cutlass.h>\n#include <cute/tensor.hpp>\n#include <cutlass/notes.h>\n"
+    )
+    tree = walk(project)
+    assert {s.path for s in tree.skipped} == {"third/cutlass", "own/cute"}
+    assert run(project, "-o", tmp_path / "out") == 0
+    expected = "#include <mutlass/mutlass.h>\n#include <mute/tensor.hpp>\n#include <cutlass/notes.h>\n"
+    assert (tmp_path / "out" / "k.cu").read_text() == expected
+    assert (tmp_path / "out" / "own" / "cute" / "tensor.hpp").read_text() == "cutlass::gemm x;"
+    assert walk(project / "third" / "cutlass").sources == ["include/cutlass/cutlass.h"], "CUTLASS itself can be ported"
+
+
 def test_bad_files(project, capsys):
     (project / "binary.cu").write_bytes(b"cudaMalloc\0\1")
     (project / "utf16.cu").write_bytes("cudaMalloc".encode("utf-16"))

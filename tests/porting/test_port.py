@@ -85,6 +85,14 @@ def test_unchanged_and_unresolved_names_stay():
         ('dlopen("libcudart.so.12", 1); "libcudart.so"', 'dlopen("libmusart.so", 1); "libcudart.so"'),
         ('dlopen("libcuda.so.1", 1)', 'dlopen("libmusa.so.1", 1)'),
         ('dlsym(handle, "cuInit")', 'dlsym(handle, "muInit")'),
+        ('torch::Device d("cuda:0"), c10::Device{ "cuda" };', 'torch::Device d("musa:0"), c10::Device{ "musa" };'),
+        ("int v = CUDART_VERSION;", "int v = MUSART_VERSION;"),
+        ("/* x */ #include <cuda.h>", "/* x */ #include <musa.h>"),
+        ("CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL", "MU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL"),
+        # words that a line continuation cuts in two
+        ("#define A cuda\\\nMalloc(x) my_\\\r\ncudaFree", "#define A musaMalloc\\\n(x) my_cudaFree\\\r\n"),
+        ("#inc\\\nlude <cuda.h>", "#include\\\n <musa.h>"),
+        ("#if __CUDA_ARCH__ >= 8\\\n00", "#if __MUSA_ARCH__ >= 220\\\n"),
     ],
 )
 def test_porting(text, new):
@@ -104,6 +112,11 @@ def test_porting(text, new):
         "musaMalloc muInit __MUSA_ARCH__ >= 220",
         'asm volatile("" ::: "memory"); asm("rdtsc" : "=a"(lo));',
         "TORCH_LIBRARY_IMPL(ns, CPU, m) TORCH_LIBRARY(ns, m)",
+        "my_\\\ncudaMalloc(p); /\\\n/ cudaMalloc",
+        'Device("cuda"); x.to("cuda"); m.def("cuda")',
+        "STD_CUDA_CHECK(x); STD_CUDA_KERNEL_LAUNCH_CHECK();",
+        'float f(int) __asm("llvm.amdgcn.raw.buffer.load.f32"); asm volatile("v_add_f32 %0, %1, %2" : "=v"(x));',
+        "a.Sum<VEC_SIZE>(x); math::ptx_exp2(x); capability.first >= 8",
     ],
 )
 def test_left_alone(text):
@@ -201,6 +214,16 @@ def test_versions_never_change_scales(text):
             "inline cudaError_t cudaFree(void* p) { return musaFree(p); }",
             "inline musaError_t cudaFree(void* p) { return musaFree(p); }",
         ),
+        ("inline auto cudaFree(void* p) noexcept(true) -> int { return musaFree(p); }", None),
+        ("int cudaFree(void* p) __attribute__((weak)) [[gnu::cold]] { return musaFree(p); }", None),
+        ("if (cudaFree(p)) { musaFree(q); }", "if (musaFree(p)) { musaFree(q); }"),
+        ("#ifndef cudaFree\n#define cudaFree musaFree\n#endif", None),
+        ("#if !defined(cudaFree)\n# define cudaFree(x) \\\n musaFree(x)\n#endif", None),
+        ("#undef cudaFree\n#define cudaFree my\nmusaFree", "#undef musaFree\n#define musaFree my\nmusaFree"),
+        ("struct cudaStream_t : public musaStream_t { };", None),
+        ("constexpr auto cudaSuccess{musaSuccess};", None),
+        ("enum { cudaSuccess = musaSuccess };", None),
+        ("template <class T> using cudaX = musaX<T>;", None),
         ("#define cudaFoo cudaBar", "#define musaFoo musaBar"),
         ("auto e = cudaFree(p); musaFree(q);", "auto e = musaFree(p); musaFree(q);"),
         ("#define CALL(x) f(x)\nmusaFree; CALL(cudaFree)", "#define CALL(x) f(x)\nmusaFree; CALL(musaFree)"),
@@ -255,6 +278,20 @@ def test_inline_ptx_on_request():
         ("at::native::cuda::x", "at::native::cuda"),
         ('dlopen("libnvidia-ml.so", 1); dlopen("libcuhash.so", 1)', "libcuhash.so"),
         ("cudaFooNVLINK", "cudaFooNVLINK"),
+        ("#include <torch/csrc/cuda/nccl.h>", "<torch/csrc/cuda/nccl.h>"),
+        ('auto source = R"(__global__ void f() {})"', "a string"),
+        ("nvshmem_init()", "nvshmem_init"),
+        ("#include <nvshmemx.h>", "<nvshmemx.h>"),
+        ("nvJitLinkCreate(h)", "nvJitLinkCreate"),
+        ("cutensorCreate(h)", "cutensorCreate"),
+        ("cusparseLtInit(h)", "cusparseLtInit"),
+        ("cuvidCreateDecoder(h)", "cuvidCreateDecoder"),
+        ("CUDA_GRAPH_INSTANTIATE_PARAMS p", "CUDA_GRAPH_INSTANTIATE_PARAMS"),
+        ("__pipeline_memcpy_async(a, b, 4)", "__pipeline_memcpy_async"),
+        ("nvtx3::scoped_range r", "nvtx3"),
+        ("NV_IF_TARGET(NV_IS_HOST, ())", "NV_IF_TARGET"),
+        ("#ifdef __NVCC__", "__NVCC__"),
+        ('asm volatile(\n#ifdef X\n"mov.b32 %0, %1;"\n#endif\n: "=r"(x))', "asm"),
     ],
 )
 def test_what_no_table_covers_is_reported_and_whole(text, name):
@@ -270,8 +307,23 @@ def test_names_inside_pytorchs_namespaces():
 
 
 def test_notes():
-    result = port("#define WARP_SIZE 32\nconstexpr int kWarpSize = 32;")
-    assert [(p.line, p.note) for p in result.problems] == [(1, True), (2, True)]
+    text = (
+        "#define WARP_SIZE 32\nconstexpr int kWarpSize = 32;\nif (warpSize == 32)\nthreadIdx.x & 31; threadIdx.y % 32"
+    )
+    result = port(text + "\nWARP_SIZE 320, threadIdx.x % 320, threadIdx.x + 32")
+    assert [(p.line, p.note) for p in result.problems] == [(1, True), (2, True), (3, True), (4, True), (4, True)]
+
+
+def test_edits_of_flashinfer():
+    text = "namespace flashinfer { a.Sum<VEC_SIZE>(x) + V::cast<vec_size>(y) + S::execute<T>(z) + a.Sum<2>(x);\n"
+    text += "math::ptx_exp2(x), math::ptx_rcp(y), math::shfl_xor_sync(v, 1), compute_capacity.first >= 8; }\n"
+    ported = port('#include "../math.cuh"\n' + text).text.split("\n")
+    assert ported[0] == '// #include "../math.cuh": PTX'
+    assert ported[1].startswith("namespace flashinfer { a.template Sum<VEC_SIZE>(x) + V::template cast<vec_size>(y)")
+    assert ported[1].endswith(" + S::template execute<T>(z) + a.Sum<2>(x);")
+    assert ported[2] == "exp2f(x), __frcp_rn(y), __shfl_xor_sync(0xffffffff, v, 1), compute_capacity.first >= 3; }"
+    kept = port('#include "math.cuh"\n' + text + "math::log2e;").text
+    assert kept.startswith('#include "math.cuh"'), "something of it is used"
 
 
 def test_half_translated_names_do_not_exist():

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .builds import is_build_file
 from .journal import Journal, JournalError, PortError, journal_for, journals, write
 from .port import PTX_MODES, ptx_mode
 from .protect import Protection
 from .tables import IDENTIFIER
-from .tree import LINK, Skipped, Tree, decode, walk
+from .tree import LINK, Skipped, Tree, decode, portable, walk
 from .work import FileResult, port_files, takes_long
 
 MARK = ".torchada-port.json"  # in a ported copy: it may be written again
-WHOLE = ("excluded", "a checkout of its own", "the package ")  # folders that a copy takes as they are
+WHOLE = ("excluded", "a checkout of its own", "the package ", "CUTLASS ")  # folders that a copy takes as they are
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -92,9 +93,10 @@ def _port(options: argparse.Namespace) -> int:
     if options.in_place and (why := Protection(options.exclude).root(root)):
         raise PortError(f"{root} is not ported in place: {why}")
     tree = walk(root, options.exclude, output)
+    paths = tree.sources + [path for path in tree.others if is_build_file(path)]
     results = port_files(
         root,
-        tree.sources,
+        paths,
         headers=tree.sources + tree.others,
         rules=options.rules,
         ptx=options.ptx,
@@ -105,13 +107,13 @@ def _port(options: argparse.Namespace) -> int:
     if options.in_place:
         journal = journal_for(root)
         with journal.locked():
-            for result in _progress(results, root, tree.sources):
+            for result in _progress(results, root, paths):
                 done.append(_replace(journal, result))
     else:
-        for result in _progress(results, root, tree.sources):
+        for result in _progress(results, root, paths):
             if options.diff:
                 _print_diff(result)
-            if output:
+            if output and portable(result.path):
                 _copy(root, output, result.path, result.new)
             done.append(result._replace(old=None, new=b"" if result.new is not None else None))
         if output:
@@ -219,7 +221,7 @@ def report(root: Path, tree: Tree, done: Sequence[FileResult]) -> dict[str, Any]
     ]
     problems = [problem for result in done for problem in result.problems]
     totals = {
-        "files": len(done),
+        "files": sum(portable(result.path) for result in done),
         "changed": sum(result.new is not None for result in done),
         "changes": sum(len(result.changes) for result in done),
         "problems": sum(not problem.note for problem in problems),

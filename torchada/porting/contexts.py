@@ -13,9 +13,25 @@ REACH = 4000  # how far back a rule looks: bounds the work on a text without lin
 GAP = SPACE.pattern
 IMPLS = ("TORCH_LIBRARY_IMPL", "STABLE_TORCH_LIBRARY_IMPL")
 ASM = ("asm", "__asm", "__asm__")
-WARPS = ("WARP_SIZE", "kWarpSize", "warp_size", "WARPSIZE", "THREADS_PER_WARP")
+WARPS = (
+    *("WARP_SIZE", "kWarpSize", "warp_size", "WARPSIZE", "THREADS_PER_WARP", "C10_WARP_SIZE", "WarpSize"),
+    *("NumThreadsPerWarp", "kThreadsPerWarp", "warpSize", "threadIdx"),
+)
 ALLOWED = "programmaticStreamSerializationAllowed"
-WORDS = (*IMPLS, *ASM, *WARPS, ALLOWED, "__CUDA_ARCH__", "cuda", "CUDA", "kCUDA", "is_cuda", "dlopen", "dlsym")
+WORDS = (
+    *IMPLS,
+    *ASM,
+    *WARPS,
+    ALLOWED,
+    "__CUDA_ARCH__",
+    "cuda",
+    "CUDA",
+    "kCUDA",
+    "is_cuda",
+    "dlopen",
+    "dlsym",
+    "Device",
+)
 LIBCUDACXX = re.compile(
     rf"{GAP}::{GAP}((?:atomic|barrier|pipeline|thread_scope|memcpy_async|ptx|latch|semaphore|counting_semaphore|binary_"
     r"semaphore|aligned_size_t|annotated_ptr|access_property|device|proclaim|minimum|maximum|stream_ref|mr)\w*)"
@@ -29,12 +45,16 @@ COMPARES = re.compile(
 COMPARATOR = re.compile(rf"{GAP}(?:>=|<=|==|!=|<(?!<)|>(?!>))")
 FLIPPED = {">=": "<=", "<=": ">=", "<": ">", ">": "<"}
 OPENED = re.compile(rf'{GAP}\({GAP}"lib(\w+)\.so((?:\.\d+)*)"')
+BODY = re.compile(rf"{GAP}(?:(?:\w+\b(?:{GAP}\((?:[^()]|\([^()]*\))*\))?|->[^{{}};]*|\[\[[^\]]*\]\]){GAP})*\{{")
+DEVICE = re.compile(rf'{GAP}(?:\w+{GAP})?[({{]{GAP}"(cuda)(?::\d+)?"{GAP}[)}}]')
 SYMBOL = re.compile(rf'{GAP}\([^"();]{{0,200}},{GAP}"(\w+)"')
 PTX_ERROR = "torchada: inline PTX has no MUSA counterpart: write this in C++"
 PTX_HEAD = re.compile(rf"(?:{GAP}(?:volatile|__volatile__|__volatile|inline|goto)\b)*{GAP}\(")
 PTX = re.compile(
     r"\b[a-z]\w*\.[a-z]|\.(?:reg|pred|version)\b|%%?(?:laneid|warpid|smid|clock|tid|ctaid|globaltimer)|trap;"
 )
+AMD = re.compile(r"(?:\\n|\\t|[\s;])*(?:v|s|ds|buffer|global|flat|scratch|image)_[a-z]")  # GCN: for another GPU
+LABEL = re.compile(r"[\w.$@]*")  # what a declaration is called in the object file
 BRACKET = re.compile(rf"""/\*.*?\*/|//[^\n]*|{STRING}|'(?:[^'\\]|\\.)+'|[()]""", re.DOTALL)
 BRACE = re.compile(rf"""/\*.*?\*/|//[^\n]*|{STRING}|'(?:[^'\\]|\\.)+'|[{{}}]""", re.DOTALL)
 OPERAND = re.compile(r'"=[^"]*"\s*\(')
@@ -171,9 +191,11 @@ def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[
     code = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', re.split(r":(?!:)", body, maxsplit=1)[0]))
     if '"' not in body.split(":")[0] and device:
         return None, "its template is no literal: if it is PTX, write this in C++"
-    if not code.strip() or not (PTX.search(code) or (device and re.search(r"%\d|;", code))):
+    if LABEL.fullmatch(code) or AMD.match(code) or not (PTX.search(code) or (device and re.search(r"%\d|;", code))):
         return None, ""
     ends = "".join(re.findall(r"\\?\r?\n", text[start:stop]))  # later lines keep their numbers
+    if re.search(r"\n[ \t]*#", body):
+        return None, "inline PTX with directives in it: write this in C++"
     if mode == "keep":
         return None, "inline PTX is kept: a MUSA compiler does not read it"
     if mode == "error":
@@ -196,14 +218,28 @@ def defines_itself(text: str, start: int, end: int, new: str) -> bool:
     if directive(text, start) == "define" and re.search(r"#\s*define\s+$", text[max(0, start - 120) : start]):
         line = re.compile(r"(?:[^\n\\]|\\\r?\n|\\.)*").match(text, end)
         return bool(line and word.search(line[0]))
+    where = directive(text, start)
+    guard = where in ("ifdef", "ifndef", "undef") or re.search(r"\bdefined\s*\(?\s*$", text[max(0, start - 40) : start])
+    if guard:  # of such a definition
+        rule = rf"#\s*define\s+{text[start:end]}\b(?:[^\n\\]|\\\r?\n|\\.)*\b{re.escape(new)}\b"
+        return bool(re.search(rule, text))
+    head = re.split(r"[;{}]", text[max(0, start - REACH) : start])[-1]
+    if (
+        text[right : right + 1] == ":"
+        and text[right + 1 : right + 2] != ":"
+        and re.search(r"\b(?:struct|class)\b", head)
+    ):
+        return bool(word.search(text, right, max(right, text.find("{", right, right + REACH))))
+    if text[right : right + 1] == "{":
+        stop = closing(text, right, BRACE, REACH)
+        return bool(";" not in text[right:stop] and word.search(text, right, stop)) if stop > 0 else False
     if text[right : right + 1] == "=" and text[right + 1 : right + 2] != "=":
         return bool(word.search(text, right, max(right, text.find(";", right, right + REACH))))
     if text[right : right + 1] == ";":
-        statement = re.split(r"[;{}]", text[max(0, start - REACH) : start])[-1]
-        return bool(re.search(r"\btypedef\b", statement) and word.search(statement))
+        return bool(re.search(r"\btypedef\b", head) and word.search(head))
     if text[right : right + 1] == "(":
         close = closing(text, right)
-        brace = re.compile(rf"{GAP}(?:(?:noexcept|const|override){GAP})*\{{").match(text, close) if close > 0 else None
+        brace = BODY.match(text, close) if close > 0 else None
         stop = closing(text, brace.end() - 1, BRACE) if brace else -1
         return bool(brace and stop > 0 and word.search(text, brace.end(), stop))
     return False

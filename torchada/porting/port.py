@@ -43,6 +43,7 @@ class Porter:
             "is_cuda": Text.is_cuda,
             "dlopen": Text.dlopen,
             "dlsym": Text.dlsym,
+            "Device": Text.device_name,
             contexts.ALLOWED: Text.launch_attribute,
             **dict.fromkeys(("cuda", "CUDA", "kCUDA"), Text.qualified),
             **dict.fromkeys(contexts.IMPLS, Text.dispatch_key),
@@ -67,7 +68,9 @@ class Porter:
             end = match.end()
             if first == "#":
                 state.include(start, end)
-            elif text[end - 1] != '"':  # else a raw literal
+            elif text[end - 1] == '"':
+                state.raw(start, end)
+            else:
                 word = match[0]
                 self.handlers.get(word, Text.word)(state, start, end, word)
         state.edits += flashinfer.edits(self.tables.flashinfer, text)

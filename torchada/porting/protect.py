@@ -18,6 +18,8 @@ SKIPPED = frozenset(
 SYSTEM = ("/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys", "/dev", "/boot", "/run")
 MARKS = (".git", ".hg", ".svn")  # what the root of a checkout holds
 PROJECT = (*MARKS, "setup.py", "pyproject.toml", "CMakeLists.txt")  # what the root of a project holds
+CUTLASS = (("cutlass", "cutlass.h"), ("cute", "tensor.hpp"))  # folder, and what it holds if it is the library's
+MUTLASS = "CUTLASS is PTX, and MUTLASS takes its place"
 BUILT = ("temp.", "lib.", "bdist.")  # what setuptools makes in its build folder
 GUARDED = ("torch", "torch_musa", "pybind11")  # their checkouts stay as well, where they are installed from one
 
@@ -69,6 +71,7 @@ class Protection:
         """apart: folders to step over without a word (where the porter or a build writes)."""
         self.paths, self.names = exclusions(exclude)
         self.roots = {root: name for name in (*GUARDED, "torchada", *self.names) for root in package_roots(name)}
+        self.cutlass = True
         self.apart = {os.path.realpath(path) for path in apart}
 
     def folder(self, path: str) -> str:
@@ -86,7 +89,7 @@ class Protection:
             return "a virtual environment"
         if name == "build" and _built(path):
             return "made by a build"
-        return ""
+        return MUTLASS if self.cutlass and is_cutlass(path) else ""
 
     def whole(self, real: str) -> str:
         """Why nothing in the real folder *real* is to be ported because of what the user excludes."""
@@ -111,6 +114,13 @@ class Protection:
             if inside(real, root):
                 return f"the package {name} is installed from there"
         return ""
+
+
+def is_cutlass(path: str) -> bool:
+    """Whether the folder *path* is a checkout of CUTLASS, or the part of it that others include."""
+    name = os.path.basename(path)
+    own = any(name == folder and os.path.isfile(os.path.join(path, file)) for folder, file in CUTLASS)
+    return own or os.path.isfile(os.path.join(path, "include", "cutlass", "cutlass.h"))
 
 
 def _built(path: str) -> bool:

@@ -21,7 +21,9 @@ INNER = re.compile(rf"{GAP}::{GAP}(\w*(?:cuda|CUDA|Cuda)\w*)")
 NO_ARGUMENTS = re.compile(rf"{GAP}\({GAP}\)")
 PASTE = re.compile(rf"{GAP}##")
 CALL = re.compile(rf"{GAP}\(")
-THIRTY_TWO = re.compile(r"\s*(?:=\s*)?32\b")
+EQUALS = ("==", "!=", "<=", ">=")
+LANE = re.compile(r"\.[xyz]\s*(?:[%/]\s*32|&\s*(?:31|0x1[fF])|>>\s*5)\b")
+THIRTY_TWO = re.compile(r"\s*(?:={0,2}\s*)?32\b")
 IN_TORCH = re.compile(r"\bnamespace\s+(?:at|c10|torch)\s*\{\s*(?:inline\s+)?namespace\s+$")
 NAMESPACE = re.compile(r"\bnamespace\s+$")
 VENDOR = re.compile(r"cu[a-z]|nv[a-z]|nccl")
@@ -154,7 +156,8 @@ class Text:
         """A version number: NVIDIA's and MUSA's count differently, so a comparison never changes sides."""
         compared = contexts.COMPARATOR.match(self.text, end)
         left = previous(self.text, start)
-        if compared or (left >= 0 and self.text[left] in "<>=") or directive(self.text, start):
+        before = self.text[max(0, left - 1) : left + 1]
+        if compared or before[-1:] in ("<", ">") or before in EQUALS or directive(self.text, start):
             self.problem(start, word, "left alone: versions of CUDA and MUSA count on different scales")
         else:
             self.word(start, end, word)
@@ -202,6 +205,12 @@ class Text:
         elif opened and VENDOR.match(opened[1]):
             self.problem(opened.start(1), f"lib{opened[1]}.so", "no MUSA library of this kind has been seen")
 
+    def device_name(self, start: int, end: int, word: str) -> None:
+        """``torch::Device("cuda:0")``: the C++ library reads the name of the backend."""
+        named = contexts.DEVICE.match(self.text, end)
+        if named and qualifiers(self.text, start)[:1] and qualifiers(self.text, start)[0] in TORCH:
+            self.edit(named.start(1), named.end(1), "musa", "documented")
+
     def dlsym(self, start: int, end: int, word: str) -> None:
         symbol = contexts.SYMBOL.match(self.text, end)
         found = self.tables.find(symbol[1]) if symbol else None
@@ -211,8 +220,13 @@ class Text:
             self.problem(symbol.start(1), symbol[1], found.problem)
 
     def warp(self, start: int, end: int, word: str) -> None:
-        if THIRTY_TWO.match(self.text, end):
+        if (LANE if word == "threadIdx" else THIRTY_TWO).match(self.text, end):
             self.problem(start, word, "a warp has 128 threads below mp_31: read warpSize at run time", note=True)
+
+    def raw(self, start: int, end: int) -> None:
+        """A raw literal: text, and not touched."""
+        if DEVICE.search(self.text, start, end):
+            self.problem(start, "a string", "device code in a string is not ported: compile what Porter makes of it")
 
     def finish(self) -> Ported:
         """The text put together, places turned into lines."""

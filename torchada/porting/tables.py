@@ -122,6 +122,8 @@ class Tables:
             return Found("musa" + path[4:], "regular")
         if re.match(r"(?:ATen|c10|torch/csrc)/(?:.*/)?cuda/", path):
             new = re.sub(r"(?<=/)cuda(?=/)", "musa", path).replace("CUDA", "MUSA")
+            if re.search(r"(?i:nccl|cudnn|cublas|cusolver|cusparse|nvtx|nvrtc)", new):
+                return Found(None, "", "no MUSA header of this kind has been seen")
             return Found(new[:-4] + ".muh" if new.endswith(".cuh") else new, "regular")
         if self.reported_headers.fullmatch(path):
             return Found(None, "", "no MUSA header of this kind has been seen")

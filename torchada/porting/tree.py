@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .protect import MARKS, Protection, exclusions
+from .protect import MARKS, Protection, exclusions, is_cutlass
 
 __all__ = ["MARKS", "SUFFIXES", "Skipped", "Tree", "decode", "encode", "exclusions", "own_headers", "portable", "walk"]
 
@@ -44,6 +44,8 @@ def walk(root: Path, exclude: str | None = None, output: Path | None = None, gua
     real = os.path.realpath(root)
     if why := guard.whole(real):
         return Tree([], [], [Skipped(".", why)])
+    if any(is_cutlass(place) for place in (real, os.path.dirname(real))):
+        guard.cutlass = False  # somebody ports CUTLASS itself
     tree = Tree([], [], [])
     for _, relative, entries in _folders(real, tree.skipped):
         below: set[str] = set()

@@ -9,8 +9,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+from .builds import notes
 from .port import Change, Porter, Problem
-from .tree import decode, encode, own_headers
+from .tree import decode, encode, own_headers, portable
 
 PARALLEL = 10_000_000  # bytes: about a second of work on a common core
 
@@ -45,6 +46,8 @@ def _port(path: str) -> FileResult:
     text = decode(old)
     if text is None:
         return FileResult(path, None, None, [], [], "not a text: it holds zero bytes")
+    if not portable(path):
+        return FileResult(path, None, None, [], notes(text))
     result = _porter.port(text, path, _own)
     if result.text == text:
         return FileResult(path, None, None, [], result.problems)
@@ -65,7 +68,8 @@ def port_files(
     ptx: str = "error",
     workers: int | None = None,
 ) -> Iterator[FileResult]:
-    """Port the files *paths* under *root*, in order; nothing is written.
+    """Port the files *paths* under *root*, in order; nothing is written. Those that are no sources are looked at only
+    for what they say of architectures.
 
     headers: paths of the project's own files, whose includes stay (default: *paths*). workers: processes (default: as
     many as there are cores when there is a second of work, else this one). ValueError: as `Porter`.
