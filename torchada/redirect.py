@@ -51,9 +51,14 @@ def locate(module: types.ModuleType, qualname: str) -> tuple[Any, str, Any]:
     *parents, name = qualname.split(".")
     for part in parents:
         owner = getattr(owner, part)
-    if isinstance(owner, type) and name in ("__new__", "__init__") and name not in vars(owner):
+    if not isinstance(owner, type):
         return owner, name, getattr(owner, name)
-    return owner, name, inspect.getattr_static(owner, name) if isinstance(owner, type) else getattr(owner, name)
+    if name in ("__new__", "__init__") and name not in vars(owner):
+        return owner, name, getattr(owner, name)
+    found = inspect.getattr_static(owner, name)
+    if found is vars(object).get(name):  # what every class inherits is no place of torch
+        raise AttributeError(f"{owner.__qualname__} has no {name} of its own")
+    return owner, name, found
 
 
 def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:

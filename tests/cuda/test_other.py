@@ -54,6 +54,32 @@ def test_comm():
         assert torch.cuda.nccl.is_available([x]) is False
 
 
+def test_comm_into_given_tensors():
+    comm = torch.cuda.comm
+    x = torch.arange(6.0, device="cuda:0")
+    a, b = torch.empty(6, device="cuda:0"), torch.empty(6, device="cuda:1")
+    found = comm.broadcast(x, out=[a, b])
+    assert found[0] is a and found[1] is b and b.tolist() == x.tolist()
+    c, d = torch.empty(2, device="cuda:1"), torch.empty(4, device="cuda:0")
+    found = comm.scatter(x, streams=[torch.cuda.Stream(1), None], out=[c, d])
+    torch.cuda.synchronize(1)
+    assert found[0] is c and [c.tolist(), d.tolist()] == [[0.0, 1.0], [2.0, 3.0, 4.0, 5.0]]
+    for out in (torch.empty(6, device="cuda:1"), torch.empty(6)):
+        assert comm.gather([c, d], out=out) is out and out.tolist() == x.tolist()
+    with pytest.raises(RuntimeError, match=r"CUDA tensors.*index 0"):
+        comm.broadcast(x, out=[torch.empty(6)])
+    with pytest.raises(RuntimeError, match=r"shape \[6\], got \[1\]"):
+        comm.broadcast(x, out=[torch.empty(1, device="cuda")])
+    with pytest.raises(RuntimeError, match=r"sum up to 6, got \[2, 2\]"):
+        comm.scatter(x, out=[c, c])
+    with pytest.raises(RuntimeError, match=r"sum up to 3"):
+        comm.gather([c, d], out=torch.empty(3))
+    with pytest.raises(RuntimeError, match="Exactly one of 'devices' and 'out'"):
+        comm.broadcast(x)
+    with pytest.raises(RuntimeError, match="'destination' must not be specified"):
+        comm.gather([c, d], destination=0, out=a)
+
+
 def test_data_parallel():
     model = torch.nn.DataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[0, 1])
     x = torch.randn(6, 4, device="cuda")
@@ -103,6 +129,8 @@ def test_profiler(monkeypatch):
     from torchada.shims import cuda_runtime
 
     assert torch.cuda.profiler.check_error is torch.cuda.check_error
+    with torch.cuda.profiler.profile():  # for a tool from outside; the simulated device has none
+        assert int(torch.cuda.cudart().cudaProfilerStart()) == 0
     monkeypatch.setattr(cuda_runtime, "runtime_library", lambda: None)
     with pytest.raises(torchada.NotOnMusa, match="cudaProfilerStart"):
         torch.cuda.profiler.start()

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,27 @@ def test_module_and_optimizer_state(tmp_path: Path) -> None:
     torch.save(module, whole)
     whole.seek(0)
     assert torch.load(whole, weights_only=False).weight.is_cuda
+
+
+class Placed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(2, device="cuda:0")
+
+
+def test_objects_that_name_the_device(tmp_path: Path) -> None:
+    """Not only tensors: what is written has CUDA's name in it and is read back as the device."""
+    scaler = pickle.loads(pickle.dumps(torch.amp.GradScaler("cuda", init_scale=4.0)))
+    assert scaler.scale(torch.ones(1, device="cuda")).item() == 4.0
+    x = torch.ones(2, device="cuda")
+    graph = torch.fx.symbolic_trace(lambda x: x + torch.ones(2, device=torch.device("cuda:0")))
+    program = torch.export.export(Placed(), (x,))
+    torch.export.save(program, tmp_path / "program.pt2")
+    with zipfile.ZipFile(tmp_path / "program.pt2") as file:
+        written = b"".join(map(file.read, file.namelist()))
+    for data in (written, pickle.dumps(scaler), pickle.dumps(graph)):
+        assert b"musa" not in data
+    for read in (torch.export.load(tmp_path / "program.pt2").module(), pickle.loads(pickle.dumps(graph))):
+        assert read(x).tolist() == [2.0, 2.0]
 
 
 def test_pickle_and_deepcopy_use_the_same_locations() -> None:

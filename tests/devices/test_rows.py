@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch._export.serde.schema
+import torch.distributed.device_mesh
 
 from torchada.engine import ENGINE
 from torchada.ledger import ACTIVE
@@ -143,6 +145,28 @@ def _autocast_of_custom_op(register: Callable[[Any, str], Any]) -> Callable[[], 
     return probe
 
 
+def _state_of_a_mesh() -> bool:
+    mesh = object.__new__(torch.distributed.device_mesh.DeviceMesh)
+    mesh._device_type = "musa"
+    return mesh.__getstate__()["_device_type"] == "cuda"  # type: ignore[no-any-return]
+
+
+def _restored(kind: type, name: str) -> Callable[[], bool]:
+    def probe() -> bool:
+        made = object.__new__(kind)
+        made.__setstate__({name: "cuda"})  # type: ignore[attr-defined]
+        return vars(made)[name] == "musa"  # type: ignore[no-any-return]
+
+    return probe
+
+
+def _reduced_graph() -> bool:
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(torch.ones, (1,), {"device": torch.device("musa:1")}))
+    pickled = pickle.dumps(torch.fx.GraphModule(torch.nn.Module(), graph))
+    return b"musa" not in pickled and pickle.loads(pickled)().get_device() == 1
+
+
 PROBED: list[str] = []
 
 
@@ -260,6 +284,17 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch.amp.autocast_mode:custom_fwd": _custom_forward,
     "torch.amp.autocast_mode:custom_bwd": _custom_backward,
     "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
+    "torch.amp.grad_scaler:GradScaler.__getstate__": lambda: b"musa" not in pickle.dumps(torch.amp.GradScaler("musa")),
+    "torch.amp.grad_scaler:GradScaler.__setstate__": _restored(torch.amp.GradScaler, "_device"),
+    "torch.distributed.device_mesh:DeviceMesh.__getstate__": _state_of_a_mesh,
+    "torch.distributed.device_mesh:DeviceMesh.__setstate__": _restored(
+        torch.distributed.device_mesh.DeviceMesh, "_device_type"
+    ),
+    "torch.fx.graph_module:GraphModule.__reduce__": _reduced_graph,
+    "torch._export.serde.schema:Device.__init__": lambda: (
+        torch._export.serde.schema.Device(type="musa", index=0).type == "cuda"
+    ),
+    "torch:TypedStorage.type": lambda: torch.ones(1, device="musa").storage().type() == "torch.cuda.FloatStorage",
     "torch.autograd.graph:save_on_cpu.__init__": _save_on_cpu,
     "torch:OutOfMemoryError": lambda: str(torch.OutOfMemoryError("MUSA out of memory. x")).startswith("CUDA"),
     "torch.utils.checkpoint:_get_device_module": lambda: bool(
@@ -287,6 +322,8 @@ EXEMPT = {
     "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES": "test_attention.py reads it",
     "torch.jit.frontend:ExprBuilder.build_Attribute": "test_script.py compiles with it",
     "torch.jit.frontend:ExprBuilder.build_Call": "test_script.py compiles with it",
+    "torch:_C.import_ir_module": "test_script.py loads a file with it",
+    "torch:_C.import_ir_module_from_buffer": "test_script.py loads a file with it",
     "torch.nn.attention.flex_attention:_validate_device": "test_attention.py makes a mask with it",
     "torch._dynamo.variables.ctx_manager:register_device_context_manager": "test_identity.py compiles with it",
 }

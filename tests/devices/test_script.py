@@ -1,6 +1,7 @@
 """TorchScript: code that names CUDA devices."""
 
 import io
+import zipfile
 
 import pytest
 import torch
@@ -68,6 +69,48 @@ def test_modules_and_files():
     for place, index in ((None, 0), ("cuda:1", 1), (torch.device("cuda:1"), 1), ("cpu", -1)):
         buffer.seek(0)
         assert torch.jit.load(buffer, map_location=place).weight.get_device() == index
+
+
+class Placed(torch.nn.Module):
+    """As traces do, it names the device in its code, also in a function of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x.to("cuda") * self.weight + twos(x) + torch.zeros(2, device="cuda:0")
+
+
+def twos(x):
+    return torch.full([2], 2.0, device=torch.device("cuda"))
+
+
+@pytest.fixture(params=["script", "trace"])
+def cuda_archive(request, tmp_path):
+    """What a CUDA machine writes: the same file with its device's name."""
+    net = Placed().cuda()
+    made = torch.jit.script(net) if request.param == "script" else torch.jit.trace(net, (torch.ones(2, device="cuda"),))
+    own, path = tmp_path / "own.pt", tmp_path / "cuda.pt"
+    torch._C.ScriptModule.save(made._c, str(own))
+    with zipfile.ZipFile(own) as read, zipfile.ZipFile(path, "w") as write:
+        for name in read.namelist():
+            write.writestr(name, read.read(name).replace(b"musa", b"cuda"))
+    assert b"musa" not in path.read_bytes()
+    return path
+
+
+def test_archives_written_on_cuda(cuda_archive, rule_off):
+    for place in (None, "cuda", torch.device("cuda:0")):
+        for file in (cuda_archive, io.BytesIO(cuda_archive.read_bytes())):
+            net = torch.jit.load(file, map_location=place)
+            assert net.weight.get_device() == 0
+            assert net(torch.ones(2, device="cuda")).tolist() == [3.0, 3.0]
+    assert torch.jit.load(cuda_archive, map_location="cpu").weight.device.type == "cpu"
+    with rule_off("torch:_C.import_ir_module"):
+        net = torch.jit.load(cuda_archive)
+        with pytest.raises(RuntimeError, match=r"(?i)cuda"):
+            net(torch.ones(2, device="cuda"))
 
 
 def test_text_is_not_a_device():

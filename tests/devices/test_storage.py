@@ -49,6 +49,8 @@ def test_typed() -> None:
     assert not typed.is_cuda and typed.cuda().is_cuda and typed.cuda(1).device == CUDA1
     assert torch.ones(2).cuda().storage().is_cuda
     assert torch.ones(2).cuda().untyped_storage().is_cuda
+    assert torch.ones(2).cuda().storage().type() == "torch.cuda.FloatStorage"
+    assert torch.ones(2).storage().type() == "torch.FloatStorage"
 
 
 def test_saved_by_itself() -> None:

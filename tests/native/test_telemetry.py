@@ -161,6 +161,15 @@ def test_pynvml(run_python, installed):
         except RuntimeError as error:
             print(error)
         print(torch.cuda.list_gpu_processes())
+        properties = torch.cuda.get_device_properties(0)
+        for state in (dict(driver=False), dict(library=False)):
+            pymtml.state.update(library=True, driver=True)
+            pymtml.state.update(state)
+            assert not hasattr(properties, "uuid")
+        try:
+            properties.uuid
+        except torchada.NotOnMusa as error:
+            assert isinstance(error.__cause__, NVMLError_LibraryNotFound), error
         torchada.deactivate()
         assert "pynvml" not in sys.modules
         """

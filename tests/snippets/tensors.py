@@ -296,6 +296,7 @@ def exported_programs():
     x = torch.ones(2, device="cuda")
     program = torch.export.export(Net(), (x,))
     assert torch.equal(program.module()(x), torch.tensor([0.0, 1.0], device="cuda"))
+    assert torch.equal(program.run_decompositions().module()(x), torch.tensor([0.0, 1.0], device="cuda"))
 
 
 def vectorised_functions():

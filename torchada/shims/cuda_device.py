@@ -48,8 +48,12 @@ _OWN_FIELDS = (
 
 @functools.cache
 def runtime_library() -> ctypes.CDLL | None:
-    """The MUSA runtime library, or None where there is none (the simulated device needs none)."""
-    for name in ("libmusart.so", "libmusart.so.4", "libmusart.so.3"):
+    """The MUSA runtime library, or None where there is none.
+
+    Last comes torch_musa's own module: through it the library that it is linked with is found under any name, and
+    the simulated device answers what it has of the runtime.
+    """
+    for name in ("libmusart.so", "libmusart.so.4", "libmusart.so.3", torch_musa._MUSAC.__file__):
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -108,6 +112,12 @@ def _uuid(index: int) -> uuid.UUID:
             "torch_musa does not bind the device's UUID, and mthreads-ml-py, which knows it, is not installed.",
             "pip install mthreads-ml-py, or the device index.",
         ) from None
+    except (RuntimeError, torch.cuda.pynvml.NVMLError) as error:  # type: ignore[attr-defined]
+        raise NotOnMusa(
+            "_CudaDeviceProperties.uuid",
+            f"torch_musa does not bind the device's UUID, and the management library does not tell it: {error}.",
+            "the device index.",
+        ) from error
     found = re.search(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}", os.fsdecode(text))
     if found is None:
         raise NotOnMusa("_CudaDeviceProperties.uuid", f"the management library answers {text!r}, which is no UUID.")
@@ -115,15 +125,15 @@ def _uuid(index: int) -> uuid.UUID:
 
 
 def _runtime_attribute(name: str, index: int) -> int:
-    library = runtime_library()
-    if library is None:
+    ask = getattr(runtime_library(), "musaDeviceGetAttribute", None)
+    if ask is None:
         raise NotOnMusa(
             f"_CudaDeviceProperties.{name}",
             "torch_musa does not bind this field and the MUSA runtime (libmusart) cannot be asked here.",
             f"getattr(properties, {name!r}, your_default).",
         )
     value = ctypes.c_int()
-    status = library.musaDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], index)
+    status = ask(ctypes.byref(value), _ATTRIBUTES[name], index)
     if status != 0:
         raise NotOnMusa(f"_CudaDeviceProperties.{name}", f"the MUSA runtime answered with error {status}.")
     return value.value

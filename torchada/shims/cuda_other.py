@@ -56,6 +56,67 @@ def no_single_process_collectives(native: Function, peer: None) -> Function:
     return is_available
 
 
+def broadcast(original: Function, tensor: torch.Tensor, devices: Any = None, *, out: Any = None) -> Any:
+    """``comm.broadcast(out=)``: torch_musa binds only the form that makes its results."""
+    if out is None or devices is not None:
+        return original(tensor, devices, out=out)
+    for at, each in enumerate(out):
+        _fits(each, tensor.shape, f"at index {at}")
+        each.copy_(tensor, non_blocking=True)
+    return tuple(out)
+
+
+def scatter(
+    original: Function,
+    tensor: torch.Tensor,
+    devices: Any = None,
+    chunk_sizes: Any = None,
+    dim: int = 0,
+    streams: Any = None,
+    *,
+    out: Any = None,
+) -> Any:
+    """``comm.scatter(out=)``"""
+    if out is None or devices is not None or chunk_sizes is not None:
+        return original(tensor, devices, chunk_sizes, dim, streams, out=out)
+    _sums_up([each.size(dim) for each in out], tensor.size(dim))
+    begin = 0
+    for at, (each, stream) in enumerate(zip(out, streams or [None] * len(out), strict=True)):
+        part = tensor.narrow(dim, begin, each.size(dim))
+        _fits(each, part.shape, f"at index {at}")
+        with torch.cuda.stream(stream):
+            each.copy_(part, non_blocking=True)
+        begin += each.size(dim)
+    return tuple(out)
+
+
+def gather(original: Function, tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
+    """``comm.gather(out=)``"""
+    if out is None or destination is not None:
+        return original(tensors, dim, destination, out=out)
+    tensors = list(tensors)
+    _sums_up([each.size(dim) for each in tensors], out.size(dim))
+    begin = 0
+    for each in tensors:
+        part = out.narrow(dim, begin, each.size(dim))
+        _fits(part, each.shape, "to gather into", anywhere=True)
+        part.copy_(each, non_blocking=True)
+        begin += each.size(dim)
+    return out
+
+
+def _fits(out: torch.Tensor, shape: torch.Size, which: str, anywhere: bool = False) -> None:
+    if not anywhere and not out.is_cuda:
+        raise RuntimeError(f"Expected all output tensors to be CUDA tensors, but the output tensor {which} is not")
+    if out.shape != shape:
+        raise RuntimeError(f"Expected the output tensor {which} to have shape {list(shape)}, got {list(out.shape)}")
+
+
+def _sums_up(sizes: list[int], whole: int) -> None:
+    if sum(sizes) != whole:
+        raise RuntimeError(f"Expected the sizes along the dimension to sum up to {whole}, got {sizes}")
+
+
 # ---------------------------------------------------------------- jiterator
 def jitted_function(native: type, peer: None) -> type:
     class _JittedFunction(native):  # type: ignore[misc, valid-type]

@@ -38,8 +38,7 @@ class Runtime:
 
 def _profiler_call(name: str) -> Callable[[], Any] | None:
     """The profiler switch of the MUSA runtime library itself, where that can be loaded."""
-    library = runtime_library()
-    symbol = getattr(library, "musa" + name.removeprefix("cuda"), None) if library is not None else None
+    symbol = getattr(runtime_library(), "musa" + name.removeprefix("cuda"), None)
     if symbol is None:
         return None
     errors = torch_musa.core._lazy_init._musart.musaError

@@ -1,4 +1,5 @@
-"""TorchScript: devices that scripted code names. Its compiler reads the source, so they are translated there."""
+"""TorchScript: devices that scripted code names. Its compiler reads the source, so they are translated there; in an
+archive they are constants of the loaded graphs."""
 
 from __future__ import annotations
 
@@ -59,3 +60,20 @@ def _constant(node: ast.expr) -> ast.expr:
         return node
     translated = translate(node.value)
     return node if translated is node.value else ast.copy_location(ast.Constant(str(translated)), node)
+
+
+# ---------------------------------------------------------------- archives written on CUDA
+def import_archive(original: Callable[..., Any], unit: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.jit.load``: the weights go where ``map_location`` says, the devices in the code are translated here."""
+    module = original(unit, *args, **kwargs)
+    for function in unit.get_functions():
+        for node in function.graph.findAllNodes("prim::Constant"):
+            if _is_device(node.output()) and node.kindOf("value") == "s":
+                node.s_("value", str(translate(node.s("value"))))
+    return module
+
+
+def _is_device(value: Any) -> bool:
+    """A device, or a text that is used for making one and for nothing else."""
+    uses = {use.user.kind() for use in value.uses()}
+    return value.type().kind() == "DeviceObjType" or uses == {"aten::device"}

@@ -68,3 +68,31 @@ def reduce_tensor(original: Callable[..., Any], self: torch.Tensor, protocol: in
 def validate_cuda_device(original: Callable[..., Any], location: str) -> int | None:
     """``torch.serialization.validate_cuda_device``"""
     return _validated(location).index
+
+
+# ---------------------------------------------------------------- objects that keep the device as a word
+def portable_state(original: Callable[..., dict[str, Any]], self: Any) -> dict[str, Any]:
+    """``__getstate__``: the device type is written as CUDA's."""
+    return {name: "cuda" if _says_device(name, value) else value for name, value in original(self).items()}
+
+
+def restored_state(original: Callable[..., None], self: Any, state: dict[str, Any]) -> None:
+    """``__setstate__``: read here it is the MUSA device again, as for a device."""
+    original(self, {name: translate(value) if "device" in name else value for name, value in state.items()})
+
+
+def _says_device(name: str, value: Any) -> bool:
+    return "device" in name and isinstance(value, str) and value == BACKEND
+
+
+def reduce_graph_module(original: Callable[..., Any], self: Any) -> Any:
+    """``GraphModule.__reduce__``: it is written as Python code, in which devices are spelled out."""
+    function, (state, *more), *rest = original(self)
+    if isinstance(state.get("_code"), str):
+        state = {**state, "_code": state["_code"].replace(f"device(type='{BACKEND}'", "device(type='cuda'")}
+    return (function, (state, *more), *rest)
+
+
+def exported_device(original: Callable[..., None], self: Any, type: str, *args: Any, **kwargs: Any) -> None:
+    """A device in a file of ``torch.export.save``."""
+    original(self, "cuda" if type == BACKEND else type, *args, **kwargs)

@@ -175,6 +175,27 @@ NCCL = (
     ),
 )
 
+COMM = (
+    Rule(
+        "torch.nn.parallel.comm:broadcast",
+        Detour(shim="cuda_other:broadcast"),
+        why="torch_musa binds no out= form",
+        test=f"{_OTHER}::test_comm_into_given_tensors",
+    ),
+    Rule(
+        "torch.nn.parallel.comm:scatter",
+        Detour(shim="cuda_other:scatter"),
+        why="torch_musa binds no out= form",
+        test=f"{_OTHER}::test_comm_into_given_tensors",
+    ),
+    Rule(
+        "torch.nn.parallel.comm:gather",
+        Detour(shim="cuda_other:gather"),
+        why="torch_musa binds no out= form",
+        test=f"{_OTHER}::test_comm_into_given_tensors",
+    ),
+)
+
 NVTX = (
     Rule(
         "torch.cuda.nvtx:_nvtx",
@@ -402,4 +423,4 @@ REFUSED = (
     ),
 )
 
-RULES = (*RANDOM, *AMP, *GRAPHS, *NCCL, *NVTX, *PROFILER, *TORCH_PROFILER, *TUNABLE, *REFUSED)
+RULES = (*RANDOM, *AMP, *GRAPHS, *NCCL, *COMM, *NVTX, *PROFILER, *TORCH_PROFILER, *TUNABLE, *REFUSED)

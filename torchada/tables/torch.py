@@ -12,6 +12,7 @@ _FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
 
 _WHY = "a cuda device means the MUSA device"
 _REPLACED = "torch_musa's own function over torch's method compares the device with its name"
+_PORTABLE = "tests/devices/test_checkpoints.py::test_objects_that_name_the_device"
 _LEGACY = "legacy tensor types are names of CUDA programs"
 
 DEVICE = (
@@ -264,6 +265,48 @@ STORAGE = (
         test="tests/devices/test_checkpoints.py",
     ),
     Rule(
+        "torch.amp.grad_scaler:GradScaler.__getstate__",
+        Detour(shim="serialization:portable_state"),
+        why="the device type is part of the pickle",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch.amp.grad_scaler:GradScaler.__setstate__",
+        Detour(shim="serialization:restored_state"),
+        why="the device type is part of the pickle",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch.distributed.device_mesh:DeviceMesh.__getstate__",
+        Detour(shim="serialization:portable_state"),
+        why="the device type is part of the pickle, and of every DTensor's",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch.distributed.device_mesh:DeviceMesh.__setstate__",
+        Detour(shim="serialization:restored_state"),
+        why="the device type is part of the pickle, and of every DTensor's",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch.fx.graph_module:GraphModule.__reduce__",
+        Detour(shim="serialization:reduce_graph_module"),
+        why="a pickled GraphModule is Python code that names devices",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch._export.serde.schema:Device.__init__",
+        Detour(shim="serialization:exported_device"),
+        why="an exported program names the device of every tensor",
+        test=_PORTABLE,
+    ),
+    Rule(
+        "torch:TypedStorage.type",
+        Detour(shim="storage:typed_type"),
+        why=_LEGACY,
+        test="tests/devices/test_storage.py",
+    ),
+    Rule(
         "torch.serialization:validate_cuda_device",
         Detour(shim="serialization:validate_cuda_device"),
         why="a CUDA location is a MUSA device",
@@ -379,6 +422,13 @@ COMPILER = (
         Detour(shim="script:build_attribute"),
         why="as above, for is_cuda",
         test="tests/devices/test_script.py",
+    ),
+    *each(
+        "torch",
+        "_C.import_ir_module _C.import_ir_module_from_buffer",
+        Detour(shim="script:import_archive"),
+        why="the code in a TorchScript archive of a CUDA machine names devices, in traces most of all",
+        test="tests/devices/test_script.py::test_archives_written_on_cuda",
     ),
     Rule(
         "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES",

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import torch
 import torch_musa
 
 from .._late import when_imported
@@ -63,10 +64,13 @@ def _patch_utils():
             if not torch_musa.is_initialized():
                 yield
                 return
-            state = torch_musa.get_rng_state()
+            real = torch.utils._python_dispatch._disable_current_modes  # a mode of fake tensors would give a fake state
+            with real():
+                state = torch_musa.get_rng_state()
             try:
                 yield
             finally:
-                torch_musa.set_rng_state(state)
+                with real():
+                    torch_musa.set_rng_state(state)
 
     replace_everywhere(original, preserve_rng_state)
