@@ -10,6 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def environment(devices: int) -> dict[str, str]:
+    """This process's variables without torchada's, for processes that meet on this machine."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("TORCHADA")}
+    if "TORCHADA_SIM_CACHE" in os.environ:
+        environ["TORCHADA_SIM_CACHE"] = os.environ["TORCHADA_SIM_CACHE"]
+    environ.update(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    return environ | {"TORCHADA_SIM_DEVICES": str(devices)}
+
+
 class Job:
     """What the processes of a job did: exit codes, output texts, and the reports they wrote, by rank."""
 
@@ -31,11 +40,7 @@ def run_job(
     `timeout` seconds is killed and has exit code -9.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("TORCHADA")}
-    if "TORCHADA_SIM_CACHE" in os.environ:
-        environ["TORCHADA_SIM_CACHE"] = os.environ["TORCHADA_SIM_CACHE"]
-    environ.update(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", WORLD_SIZE=str(ranks))
-    environ.update(TORCHADA_SIM_DEVICES=str(max(2, ranks)), STORE=str(folder / "store"), **(env or {}))
+    environ = environment(max(2, ranks)) | {"WORLD_SIZE": str(ranks), "STORE": str(folder / "store")} | (env or {})
     processes, files = [], []
     for rank in range(ranks):
         environ.update(RANK=str(rank), LOCAL_RANK=str(rank), REPORT=str(folder / f"report{rank}"))

@@ -1,4 +1,7 @@
-"""One rank of the checks in test_mccl.py. MUSA names only: torchada's translation is off here."""
+"""One rank of the checks in test_mccl.py.
+
+MUSA names only, and no translation by torchada; with NAMES=cuda the same program with CUDA names, under torchada.
+"""
 
 import datetime
 import faulthandler
@@ -7,18 +10,27 @@ import os
 import sys
 import traceback
 
-os.environ["TORCHADA"] = "0"
+TYPE = os.environ.get("NAMES", "musa")
+if TYPE == "musa":
+    os.environ["TORCHADA"] = "0"
+    import torchada.simulator
 
-import torchada.simulator
-
-torchada.simulator.install()
+    torchada.simulator.install()
+else:
+    os.environ["TORCHADA_SIMULATE"] = "1"
+    import torchada
 
 import torch
 import torch.distributed as dist
-import torch_musa
 
+if TYPE == "musa":
+    import torch_musa  # noqa: F401
+
+BACKEND = {"musa": "mccl", "cuda": "nccl"}[TYPE]
+ProcessGroup = getattr(dist, f"ProcessGroup{BACKEND.upper()}")
+devices = torch.musa if TYPE == "musa" else torch.cuda
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-DEVICE = torch.device("musa", RANK)
+DEVICE = torch.device(TYPE, RANK)
 CHECKS = {}
 GLOO = None  # the group on the CPU whose results are the reference
 
@@ -297,15 +309,16 @@ def handles_and_futures():
 @check
 def groups():
     dist.all_reduce(torch.ones(1, device=DEVICE))
-    assert dist.get_backend() == "mccl" and dist.is_mccl_available() and dist.is_backend_available("mccl")
-    assert dist.Backend.MCCL == "mccl" and dist.get_default_backend_for_device("musa") == "mccl"
+    assert dist.get_backend() == BACKEND and dist.is_backend_available(BACKEND)
+    assert getattr(dist, f"is_{BACKEND}_available")() and getattr(dist.Backend, BACKEND.upper()) == BACKEND
+    assert dist.get_default_backend_for_device(TYPE) == BACKEND
     backend = dist.group.WORLD._get_backend(DEVICE)
-    assert type(backend) is dist.ProcessGroupMCCL and backend.name() == "mccl"
+    assert isinstance(backend, ProcessGroup) and type(backend) is dist.ProcessGroupMCCL and backend.name() == "mccl"
     assert backend.supports_coalescing and backend.supports_splitting and backend._is_initialized()
     assert backend.options._timeout == datetime.timedelta(seconds=60) and backend.uid == "0", backend.uid
     assert backend.get_error().name == "SUCCESS"
 
-    options = dist.ProcessGroupMCCL.Options(is_high_priority_stream=True)
+    options = ProcessGroup.Options(is_high_priority_stream=True)
     pair = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=30), pg_options=options)
     tensor = torch.full((2,), RANK + 1.0, device=DEVICE)
     if RANK < 2:
@@ -319,7 +332,7 @@ def groups():
     dist.all_reduce(tensor.fill_(1), group=mine)
     same(tensor, torch.full((2,), float(SIZE)))
     raises(RuntimeError, "No backend type associated with device type cpu", dist.all_reduce, torch.ones(2))
-    mixed = dist.new_group(backend="cpu:gloo,musa:mccl")
+    mixed = dist.new_group(backend=f"cpu:gloo,{TYPE}:{BACKEND}")
     for device in ("cpu", DEVICE):
         tensor = torch.ones(2, device=device)
         dist.all_reduce(tensor, group=mixed)
@@ -371,13 +384,13 @@ def refused():
     raises(ValueError, "world_size times", gather, torch.empty(SIZE * 3, **device), torch.ones(2, **device))
     raises(TypeError, "same type", gather, torch.empty(SIZE * 2, dtype=torch.int32, **device), torch.ones(2, **device))
     raises(RuntimeError, "recvAnysource", dist.recv, torch.ones(2, **device))
-    other = torch.device("musa", (RANK + 1) % SIZE)
+    other = torch.device(TYPE, (RANK + 1) % SIZE)
     raises(ValueError, "same device", gather, torch.empty(SIZE * 2, device=other), torch.ones(2, **device))
     raises(
         ValueError,
         "same device",
         dist.all_gather,
-        [torch.empty(2, device=f"musa:{i}") for i in range(SIZE)],
+        [torch.empty(2, device=f"{TYPE}:{i}") for i in range(SIZE)],
         torch.ones(2, **device),
     )
     raises(
@@ -396,7 +409,7 @@ def refused():
 
 @check
 def several_devices_in_one_process():
-    other = torch.device("musa", (RANK + 1) % SIZE)
+    other = torch.device(TYPE, (RANK + 1) % SIZE)
     tensor = torch.ones(3, device=other)
     dist.all_reduce(tensor)
     assert tensor.tolist() == [SIZE] * 3 and tensor.device == other
@@ -406,7 +419,7 @@ def several_devices_in_one_process():
 def synchronize_waits_for_collectives():
     tensor = torch.ones(300_000, device=DEVICE)
     works = [dist.all_reduce(tensor, async_op=True) for _ in range(3)]
-    torch_musa.synchronize()
+    devices.synchronize()
     assert all(work.is_completed() for work in works)
     same(tensor, torch.full((300_000,), float(SIZE**3)))
 
@@ -414,11 +427,11 @@ def synchronize_waits_for_collectives():
 def main() -> None:
     global GLOO
     faulthandler.dump_traceback_later(100, exit=True)  # well before the launcher gives up
-    torch_musa.set_device(RANK)
+    devices.set_device(RANK)
     store = dist.FileStore(os.environ["STORE"], SIZE)
     minute = datetime.timedelta(seconds=60)
-    dist.init_process_group("mccl", store=store, rank=RANK, world_size=SIZE, timeout=minute, device_id=DEVICE)
-    GLOO = dist.new_group(backend="cpu:gloo,musa:mccl")
+    dist.init_process_group(BACKEND, store=store, rank=RANK, world_size=SIZE, timeout=minute, device_id=DEVICE)
+    GLOO = dist.new_group(backend=f"cpu:gloo,{TYPE}:{BACKEND}")
     report = {}
     for name in sys.argv[1:] or CHECKS:
         try:

@@ -1,4 +1,7 @@
-"""One of two ranks that run into trouble with the mccl backend, scenario by scenario. MUSA names only."""
+"""One of two ranks that run into trouble with the mccl backend, scenario by scenario.
+
+MUSA names only, and no translation by torchada; with NAMES=cuda the same program with CUDA names, under torchada.
+"""
 
 import contextlib
 import datetime
@@ -8,18 +11,26 @@ import os
 import time
 import traceback
 
-os.environ["TORCHADA"] = "0"
+TYPE = os.environ.get("NAMES", "musa")
+if TYPE == "musa":
+    os.environ["TORCHADA"] = "0"
+    import torchada.simulator
 
-import torchada.simulator
-
-torchada.simulator.install()
+    torchada.simulator.install()
+else:
+    os.environ["TORCHADA_SIMULATE"] = "1"
+    import torchada
 
 import torch
 import torch.distributed as dist
-import torch_musa
 
+if TYPE == "musa":
+    import torch_musa  # noqa: F401
+
+BACKEND = {"musa": "mccl", "cuda": "nccl"}[TYPE]
+devices = torch.musa if TYPE == "musa" else torch.cuda
 RANK = int(os.environ["RANK"])
-DEVICE = torch.device("musa", RANK)
+DEVICE = torch.device(TYPE, RANK)
 SCENARIOS = {}
 
 
@@ -69,7 +80,7 @@ def different_types():
 @scenario
 def one_device_for_two_ranks():
     with raises(dist.DistBackendError, "Duplicate GPU detected : rank 0 and rank 1 both on MUSA device 0"):
-        dist.all_reduce(ones(device="musa:0"))
+        dist.all_reduce(ones(device=f"{TYPE}:0"))
 
 
 @scenario
@@ -149,12 +160,12 @@ def dead_rank():  # the last one
 
 def main() -> None:
     faulthandler.dump_traceback_later(60, exit=True)
-    torch_musa.set_device(RANK)
+    devices.set_device(RANK)
     report = {}
     for name, run in SCENARIOS.items():
         store = dist.FileStore(f"{os.environ['STORE']}-{name}", 2)
         limit = datetime.timedelta(seconds=2 if name.startswith("absent") else 20)
-        dist.init_process_group("mccl", store=store, rank=RANK, world_size=2, timeout=limit)
+        dist.init_process_group(BACKEND, store=store, rank=RANK, world_size=2, timeout=limit)
         try:
             run()
             report[name] = "ok"
@@ -164,7 +175,7 @@ def main() -> None:
             json.dump(report, file)
         dist.destroy_process_group()
     # And a group that nobody destroys must not keep the process from ending.
-    dist.init_process_group("mccl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=1)
     dist.all_reduce(ones(), async_op=True)
 
 

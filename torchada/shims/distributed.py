@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,11 @@ from ..tables.names import MCCL_VARIABLES
 from .device import BACKEND, translate
 
 NCCL, MCCL = "nccl", "mccl"
+BFLOAT16_HOOKS = ("bf16_compress_hook", "bf16_compress_wrapper_hook")
+
+
+def _has_mccl() -> bool:
+    return MCCL.upper() in distributed_c10d.Backend._plugins
 
 
 def _parts(backend: str) -> list[tuple[str, str]]:
@@ -32,7 +38,7 @@ def _covers_device(parts: list[tuple[str, str]]) -> bool:
 def copy_environment() -> None:
     """What is set for NCCL holds for MCCL, unless that is set too."""
     for theirs in MCCL_VARIABLES:
-        value = os.environ.get(theirs.replace("MCCL", "NCCL"))
+        value = os.environ.get(theirs.replace("MCCL", "NCCL").replace("MUSA", "CUDA"))
         if value is not None:
             os.environ.setdefault(theirs, value)
 
@@ -46,6 +52,12 @@ def new_process_group(original: Callable[..., Any], *args: Any, **kwargs: Any) -
     asked = args_list[3] if len(args_list) > 3 else kwargs["backend"]
     wanted = NCCL if asked == distributed_c10d.Backend.UNDEFINED else str(asked)
     parts = [(device, MCCL if name == NCCL else name) for device, name in _parts(wanted)]
+    if not _has_mccl() and any(name == MCCL for _, name in parts):
+        raise RuntimeError(
+            "Distributed package doesn't have NCCL built in: nccl is MCCL on MUSA, and this torch_musa has not "
+            "registered the backend 'mccl'. Use a torch_musa that was built with MCCL, or backend='gloo' with tensors "
+            "on the CPU."
+        )
     changed = parts != _parts(str(asked)) or any(device == BACKEND for device, _ in parts)
     if changed:
         backend = distributed_c10d.Backend(",".join(f"{device}:{name}" if device else name for device, name in parts))
@@ -66,7 +78,7 @@ def new_process_group(original: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 def is_nccl_available(original: Callable[..., bool]) -> bool:
     """``torch.distributed.is_nccl_available()``: whether MCCL is."""
-    return original() or MCCL.upper() in distributed_c10d.Backend._plugins
+    return original() or _has_mccl()
 
 
 class _LikeMCCL(type):
@@ -148,3 +160,49 @@ def sharded_grad_scaler(original: Callable[..., None], self: Any, *args: Any, **
     if translate(device) != BACKEND:
         raise ValueError(f"ShardedGradScaler of torch_musa scales for {BACKEND!r} devices, not for {device!r}")
     original(self, *args, **kwargs)
+
+
+def new_subgroups(original: Callable[..., Any], group_size: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``new_subgroups()``: the default size of a group is the number of devices of the machine."""
+    if group_size is None:
+        group_size = torch.cuda.device_count() or None  # None: torch says that there is no device
+    return original(group_size, *args, **kwargs)
+
+
+def check_comm_hook(original: Callable[..., None], self: Any, hook: Any) -> None:
+    """``DistributedDataParallel.register_comm_hook``: torch lets the bfloat16 hooks through for NCCL builds only, by
+    their name; MCCL sums bfloat16."""
+    if self.device_type == BACKEND and getattr(hook, "__name__", "") in BFLOAT16_HOOKS and _has_mccl():
+        named = hook
+
+        def hook(state: Any, bucket: Any) -> Any:
+            return named(state, bucket)
+
+        hook.__signature__ = inspect.signature(named)  # type: ignore[attr-defined]
+    original(self, hook)
+
+
+# ---------------------------------------------------------------- torchrun --nproc-per-node gpu
+def _processes(wanted: Any) -> Any:
+    """The number of devices for "gpu"; without any, torch says so."""
+    return str(torch.cuda.device_count() or wanted) if wanted == "gpu" else wanted
+
+
+def launcher_option(
+    original: Callable[..., None], self: Any, parser: Any, namespace: Any, values: Any, *rest: Any
+) -> None:
+    """An option of torchrun. Its main module may be run under the name ``__main__``, where no rule finds its functions,
+    so that "gpu" is answered where the command line is read."""
+    original(self, parser, namespace, _processes(values) if self.dest == "nproc_per_node" else values, *rest)
+
+
+def launcher_default(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """The same, for PET_NPROC_PER_NODE."""
+    original(self, *args, **kwargs)
+    if self.dest == "nproc_per_node":
+        self.default = _processes(self.default)
+
+
+def local_world_size(original: Callable[[str], int], nproc_per_node: str) -> int:
+    """The same, for programs that call torchrun's functions."""
+    return original(_processes(nproc_per_node))

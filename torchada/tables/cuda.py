@@ -185,6 +185,12 @@ STATE = (
         why="at another place in torch_musa",
         test=f"{_DEVICE}::test_initialisation_state",
     ),
+    Rule(
+        "torch_musa.core._lazy_init:_lazy_init",
+        Install("multiprocessing:forked_children"),
+        why="in a child that was forked after initialisation programs look for CUDA's words in the error",
+        test="tests/distributed/test_launch.py::test_start_methods",
+    ),
     *each(
         "torch.cuda",
         "_initialization_lock _lazy_seed_tracker _queued_calls _tls",

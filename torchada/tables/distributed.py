@@ -4,13 +4,35 @@ from ..rules import Detour, Install, Rule
 
 _C10D = "torch.distributed.distributed_c10d"
 _MESH = "torch.distributed.device_mesh"
+_RUN = "torch.distributed.run"
+_OPTION = "torch.distributed.argparse_util"
 _TEST = "tests/distributed/test_nccl.py"
+_LAUNCH = "tests/distributed/test_launch.py"
+_GPU = "torchrun --nproc-per-node gpu asks whether CUDA is available"
 
 RULES = (
     Rule(
         f"{_C10D}:_new_process_group_helper",
         Detour(shim="distributed:new_process_group"),
         why="nccl is called mccl; the group remembers the name it was asked for, so get_backend() reads nccl back",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:init_process_group",
+        Detour(keywords=("device_id",), positions=(8,)),
+        why="a device made before activation is of type cuda, and compared with the accelerator's",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:new_group",
+        Detour(keywords=("device_id",), positions=(6,)),
+        why="as init_process_group",
+        test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        f"{_C10D}:new_subgroups",
+        Detour(shim="distributed:new_subgroups"),
+        why="without a size it insists on an available CUDA",
         test=f"{_TEST}::test_two_ranks",
     ),
     Rule(
@@ -48,6 +70,30 @@ RULES = (
         Detour(keywords=("device_type",), positions=(1,)),
         why="a mesh of cuda devices is one of musa devices",
         test=f"{_TEST}::test_two_ranks",
+    ),
+    Rule(
+        "torch.nn.parallel.distributed:DistributedDataParallel._check_comm_hook",
+        Detour(shim="distributed:check_comm_hook"),
+        why="torch asks for a CUDA build before it takes the hooks that send bfloat16",
+        test=f"{_TEST}::test_training",
+    ),
+    Rule(
+        f"{_OPTION}:env.__call__",
+        Detour(shim="distributed:launcher_option"),
+        why=_GPU,
+        test=f"{_LAUNCH}::test_workers_are_restarted",
+    ),
+    Rule(
+        f"{_OPTION}:env.__init__",
+        Detour(shim="distributed:launcher_default"),
+        why=_GPU,
+        test=f"{_LAUNCH}::test_one_worker_for_each_device",
+    ),
+    Rule(
+        f"{_RUN}:determine_local_world_size",
+        Detour(shim="distributed:local_world_size"),
+        why=_GPU,
+        test=f"{_LAUNCH}::test_one_worker_for_each_device",
     ),
     Rule(
         "torch_musa.distributed.fsdp.sharded_grad_scaler:ShardedGradScaler.__init__",

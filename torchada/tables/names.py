@@ -69,11 +69,13 @@ MCCL_VARIABLES = (
     "TORCH_MCCL_HEARTBEAT_TIMEOUT_SEC",
     "TORCH_MCCL_HIGH_PRIORITY",
     "TORCH_MCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN",
+    "TORCH_MCCL_MUSA_EVENT_CACHE",
     "TORCH_MCCL_NAN_CHECK",
     "TORCH_MCCL_PROPAGATE_ERROR",
     "TORCH_MCCL_RANKS_PER_ROOT",
+    "TORCH_MCCL_RETHROW_MUSA_ERRORS",
     "TORCH_MCCL_TRACE_BUFFER_SIZE",
     "TORCH_MCCL_TRACE_CPP_STACK",
     "TORCH_MCCL_WAIT_TIMEOUT_DUMP_MILSEC",
 )
-"""Environment variables that MCCL's process group reads; NCCL's has the same under its own name."""
+"""Environment variables that MCCL's process group reads; NCCL's has the same with NCCL and CUDA in their names."""
