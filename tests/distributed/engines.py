@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 BATCH, STEPS, RATE = 4, 6, 0.2
 
@@ -83,12 +84,16 @@ def lightning() -> None:
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), RATE)
 
+        def train_dataloader(self):
+            data = new_data()
+            return DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data, shuffle=False))
+
         def on_train_end(self):
             check(self.model, "lightning", self.device)
 
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = L.Trainer(accelerator="gpu", devices=2, strategy="ddp", max_epochs=1, enable_model_summary=False, **quiet)
-    trainer.fit(Module(), DataLoader(new_data(), batch_size=BATCH))
+    trainer.fit(Module())
 
 
 def deepspeed() -> None:

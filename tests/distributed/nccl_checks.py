@@ -11,7 +11,7 @@ from pathlib import Path
 
 os.environ["TORCHADA_SIMULATE"] = "1"
 
-import torchada  # noqa: F401  isort: skip
+import torchada  # isort: skip
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -60,6 +60,20 @@ def every_form_of_init():
     start("positional", "nccl")
     add_up()
     dist.destroy_process_group()
+    dist.init_process_group("nccl", f"file://{os.environ['STORE']}-file", MINUTE, SIZE, RANK)
+    add_up()
+    dist.destroy_process_group()
+    store, options = dist.FileStore(f"{os.environ['STORE']}-all", SIZE), dist.ProcessGroupNCCL.Options()
+    dist.init_process_group("cuda:nccl", None, MINUTE, SIZE, RANK, store, "", options, DEVICE)
+    add_up()
+    assert dist.group.WORLD.bound_device_id == DEVICE
+    dist.destroy_process_group()
+    try:
+        start("text", "nccl", device_id=f"cuda:{RANK}")
+    except AttributeError:
+        pass  # torch takes a device or an index
+    else:
+        raise AssertionError
     start("by_device", device_id=DEVICE)
     assert dist.get_backend() == "nccl"
     add_up()
@@ -78,6 +92,15 @@ def every_form_of_init():
     dist.destroy_process_group()
 
 
+def functions():
+    """How each function of torch.distributed looks from outside."""
+    return {
+        name: (id(value), str(inspect.signature(value)), value.__qualname__, value.__module__, value.__doc__)
+        for name, value in vars(dist).items()
+        if inspect.isfunction(value)
+    }
+
+
 @check
 def names():
     assert (
@@ -93,7 +116,10 @@ def names():
     assert dist.ProcessGroupNCCL is ProcessGroupNCCL
     for function in (dist.init_process_group, dist.new_group, dist.is_nccl_available, init_device_mesh):
         assert pickle.loads(pickle.dumps(function)) is function
-    assert list(inspect.signature(dist.is_nccl_available).parameters) == []
+    looks = functions()
+    with torchada.disabled():
+        assert functions() == looks
+    assert len(looks) > 60
     assert "device_type" in inspect.signature(init_device_mesh).parameters
 
 
@@ -122,6 +148,11 @@ def groups():
     assert dist.get_backend(half) == "nccl"
     mine, _ = dist.new_subgroups(SIZE)
     add_up(group=mine)
+    mine, all_of_them = dist.new_subgroups()  # one for the devices of each machine
+    assert len(all_of_them) == SIZE // torch.cuda.device_count()
+    add_up(group=mine)
+    alone, _ = dist.new_subgroups_by_enumeration([[rank] for rank in range(SIZE)], backend="nccl")
+    assert dist.get_backend(alone) == "nccl" and dist.get_world_size(alone) == 1
     everything = [None] * SIZE
     dist.all_gather_object(everything, {"device": DEVICE, "tensor": torch.ones(1, device=DEVICE)})
     assert everything[1]["device"] == torch.device("cuda", 1)
@@ -159,10 +190,31 @@ def meshes():
 
 
 @check
+def debug_mode():
+    """Collectives are checked by a wrapper around the group, as TORCH_DISTRIBUTED_DEBUG=DETAIL asks for."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    start("debug", "nccl", device_id=DEVICE)
+    add_up()
+    everything = [None] * SIZE
+    dist.all_gather_object(everything, RANK)
+    assert everything == list(range(SIZE)) and dist.get_backend() == "nccl"
+    try:
+        dist.all_reduce(torch.ones(2 + RANK, device=DEVICE))
+    except RuntimeError as error:
+        assert "Detected mismatch between collectives on ranks" in str(error), error
+    else:
+        raise AssertionError
+    dist.destroy_process_group()
+    dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+@check
 def environment():
     os.environ["TORCH_NCCL_NAN_CHECK"], os.environ["NCCL_DEBUG"], os.environ["MCCL_DEBUG"] = "0", "INFO", "WARN"
+    os.environ["TORCH_NCCL_CUDA_EVENT_CACHE"] = "0"
     start("environment", "nccl")
     assert os.environ["TORCH_MCCL_NAN_CHECK"] == "0" and os.environ["MCCL_DEBUG"] == "WARN"
+    assert os.environ["TORCH_MCCL_MUSA_EVENT_CACHE"] == "0"
     dist.destroy_process_group()
 
 

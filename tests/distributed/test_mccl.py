@@ -26,17 +26,17 @@ def built():
 
 
 @pytest.fixture(scope="module")
-def checks(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return run_job(HERE / "mccl_checks.py", 2, tmp_path_factory.mktemp("checks"))
+def checks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    folder = tmp_path_factory.mktemp("checks")
+    return {kind: run_job(HERE / "mccl_checks.py", 2, folder / kind, env={"NAMES": kind}) for kind in ("musa", "cuda")}
 
 
+@pytest.mark.parametrize("kind", ["musa", "cuda"])
 @pytest.mark.parametrize("name", names("mccl_checks.py", "check"))
-def test_two_ranks(checks: Job, name: str):
-    assert [report.get(name) for report in checks.reports] == ["ok", "ok"], checks.text()
-
-
-def test_two_ranks_end_well(checks: Job):
-    assert checks.codes == [0, 0], checks.text()
+def test_two_ranks(checks: dict[str, Job], kind: str, name: str):
+    job = checks[kind]
+    assert [report.get(name) for report in job.reports] == ["ok", "ok"], job.text()
+    assert job.codes == [0, 0], job.text()
 
 
 def test_asynchronous_streams(tmp_path: Path):
@@ -55,7 +55,7 @@ def test_asynchronous_streams(tmp_path: Path):
 
 def test_eight_ranks(tmp_path: Path):
     some = ["all_reduce_as_gloo", "all_gather_of_all_kinds", "all_to_all", "messages", "objects", "split_group"]
-    job = run_job(HERE / "mccl_checks.py", 8, tmp_path, *some)
+    job = run_job(HERE / "mccl_checks.py", 8, tmp_path, *some, env={"NAMES": "cuda"})
     assert job.codes == [0] * 8, job.text()
     assert job.reports == [dict.fromkeys(some, "ok")] * 8, job.text()
 

@@ -19,6 +19,10 @@ def names(script: str) -> list[str]:
     return re.findall(r"^@check\ndef (\w+)", (HERE / script).read_text(), re.MULTILINE)
 
 
+def more(script: str) -> list[str]:
+    return re.findall(r"^@cuda_check\ndef (\w+)", (HERE / script).read_text(), re.MULTILINE)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def built():
     build.ensure("_MCCL")  # before clocks run
@@ -32,16 +36,56 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.mark.parametrize("name", names("nccl_checks.py"))
 def test_two_ranks(checks: Job, name: str):
     assert [report.get(name) for report in checks.reports] == ["ok", "ok"], checks.text()
+    assert "Assuming no hooks" not in checks.text()  # torch's complaint about a group without a default backend
+
+
+def test_in_one_process(run_python):
+    done = run_python(
+        """
+        import torch, torch.distributed as dist
+        early = torch.device("cuda", 0)  # of a type that the accelerator does not have
+        import torchada
+
+        def start(backend, **more):
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **more)
+
+        start("nccl", device_id=early)
+        group = dist.new_group([0], device_id=early)
+        print(early.type, dist.get_backend(group), dist.group.WORLD.bound_device_id, group.bound_device_id)
+        dist.destroy_process_group()
+        start("gloo")
+        try:
+            dist.all_reduce(torch.ones(1, device="cuda"))
+        except RuntimeError as error:
+            print(error)
+        dist.destroy_process_group()
+        del dist.Backend._plugins["MCCL"]  # torch_musa was built without it
+        print(dist.is_nccl_available(), dist.is_backend_available("cpu:gloo,cuda:nccl"))
+        try:
+            start("nccl")
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+    first, gloo, available, without = done.stdout.splitlines()
+    assert first == "cuda nccl musa:0 musa:0" and available == "False False"
+    assert gloo == "ProcessGroupGloo::allreduce: unsupported device type musa"
+    assert without.startswith("Distributed package doesn't have NCCL built in: ") and "gloo" in without
 
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     folder = tmp_path_factory.mktemp("training")
-    return {kind: run_job(HERE / "training.py", 2, folder / kind, kind, timeout=160) for kind in ("musa", "cuda")}
+    env = {"TORCHADA_SIM_DEVICES": "4"}
+    return {
+        kind: run_job(HERE / "training.py", 2, folder / kind, kind, env=env, timeout=280) for kind in ("musa", "cuda")
+    }
 
 
-@pytest.mark.parametrize("kind", ["musa", "cuda"])
-@pytest.mark.parametrize("name", names("training.py"))
+CASES = [(kind, name) for kind in ("musa", "cuda") for name in names("training.py")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*CASES, *(("cuda", name) for name in more("training.py"))])
 def test_training(training: dict[str, Job], kind: str, name: str):
     job = training[kind]
     assert [report.get(name) for report in job.reports] == ["ok", "ok"], job.text()

@@ -1,12 +1,13 @@
 """One of two ranks that train, in every way torch.distributed has, and compare with DDP over gloo on the CPU.
 
-`training.py musa` uses MUSA names and no torchada; `training.py cuda` is the same program with CUDA names.
+`training.py musa` uses MUSA names and no torchada; `training.py cuda` is the same program with CUDA names, and more.
 """
 
 import datetime
 import faulthandler
 import json
 import os
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -39,6 +40,11 @@ GLOO = None
 def check(function):
     CHECKS[function.__name__] = function
     return function
+
+
+def cuda_check(function):
+    """What exercises torch on top of what the other checks have shown of the backend."""
+    return check(function) if TYPE == "cuda" else function
 
 
 def new_model(device="cpu"):
@@ -300,9 +306,215 @@ def pipeline():
         torch.testing.assert_close(torch.stack(losses).mean().cpu(), expected.detach())
 
 
+@cuda_check
+def hooks_of_ddp():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    hooks = (
+        default_hooks.allreduce_hook,
+        default_hooks.bf16_compress_hook,
+        default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook),
+    )
+    for hook in hooks:
+        model = DDP(new_model(DEVICE), device_ids=[RANK], find_unused_parameters=True)
+        model.register_comm_hook(None, hook)
+        assert_same(train(model, DEVICE), dict(model.module.named_parameters()), tolerance=0.1)
+    for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
+        model = DDP(new_model(DEVICE), device_ids=[RANK], static_graph=True)
+        model._register_builtin_comm_hook(kind)
+        assert_same(train(model, DEVICE), dict(model.module.named_parameters()), tolerance=0.1)
+    model = DDP(new_model(DEVICE), device_ids=[torch.device(TYPE, RANK)])
+    state = post_localSGD_hook.PostLocalSGDState(None, dist.new_group(), start_localSGD_iter=2)
+    model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+    optimizer = PostLocalSGDOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05), PeriodicModelAverager(period=1, warmup_steps=2)
+    )
+    train(model, DEVICE, optimizer, steps=4)
+    for parameter in model.parameters():  # averaged after the last step
+        others = [torch.empty_like(parameter) for _ in range(SIZE)]
+        dist.all_gather(others, parameter.detach())
+        torch.testing.assert_close(others[0], others[1], atol=0, rtol=0)
+
+
+@cuda_check
+def hooks_of_ddp_and_zero():
+    from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DDP(new_model(DEVICE), device_ids=[RANK], static_graph=True)
+    kind = torch.optim.SGD
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, overlap_with_ddp=True, lr=0.1)
+    model.register_comm_hook(None, hook_with_zero_step(allreduce_hook, model, optimizer))
+    losses = train(model, DEVICE, optimizer, steps=8)
+    assert losses[-1] < losses[0], losses
+
+
+@cuda_check
+def synchronized_batch_norm():
+    plain = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+    model.load_state_dict(plain.state_dict())
+    for parameter in (*plain.parameters(), *model.parameters()):
+        dist.broadcast(parameter.data, 0, group=GLOO)
+    model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(model).to(DEVICE), device_ids=[RANK])
+    x = torch.randn(4, 2, 6, 6, generator=torch.Generator().manual_seed(9))
+    plain(x).square().mean().backward()
+    model(x.chunk(SIZE)[RANK].to(DEVICE)).square().mean().backward()
+    for mine, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.cpu(), expected.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.module[1].running_var.cpu(), plain[1].running_var)
+
+
+@cuda_check
+def two_devices_in_each_process():
+    """One model over two devices of this process: DDP without device_ids."""
+
+    class Halves(nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.first, self.second = (
+                new_model().requires_grad_(True)[part].to(device) for part, device in (first, second)
+            )
+            self.devices = first[1], second[1]
+
+        def forward(self, x):
+            return self.second(self.first(x.to(self.devices[0])).to(self.devices[1]))
+
+    other = torch.device(TYPE, RANK + SIZE)
+    model = DDP(Halves((slice(0, 2), DEVICE), (slice(2, 5), other)))
+    assert {parameter.device for parameter in model.parameters()} == {DEVICE, other}
+    losses = train(model, other)
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(reference()[0]), atol=1e-5, rtol=1e-5)
+
+
+@cuda_check
+def meshes_of_two_dimensions():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import ShardingStrategy, fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    for shape in ((1, SIZE), (SIZE, 1)):  # replicas, shards
+        mesh = init_device_mesh(TYPE, shape, mesh_dim_names=("replicate", "shard"))
+        model = fully_shard(new_model(DEVICE), mesh=mesh)
+        assert_same(train(model, DEVICE), dict(model.named_parameters()))
+        strategy = ShardingStrategy.HYBRID_SHARD
+        model = FSDP(new_model(), device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        losses = train(model, DEVICE)
+        torch.testing.assert_close(torch.tensor(losses), torch.tensor(reference()[0]), atol=1e-5, rtol=1e-5)
+        mesh = init_device_mesh(TYPE, shape, mesh_dim_names=("data", "tensor"))
+        model = new_model(DEVICE)
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["data"])
+        x, y = batches(rank=RANK if shape[0] > 1 else 0)[0]
+        F.mse_loss(model(x.to(DEVICE)), y.to(DEVICE)).backward()
+        plain = DDP(new_model(), process_group=GLOO)
+        F.mse_loss(plain(x), y).backward()
+        for mine, expected in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(full(mine.grad), expected.grad, atol=1e-5, rtol=1e-4)
+
+
+@cuda_check
+def loss_parallel():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import loss_parallel as sharded_loss
+
+    mesh = init_device_mesh(TYPE, (SIZE,))
+    logits = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
+    target = torch.tensor([0, 5, 2, 3])
+    plain = logits.clone().requires_grad_()
+    F.cross_entropy(plain, target).backward()
+    sharded = distribute_tensor(logits.to(DEVICE), mesh, [Shard(1)]).requires_grad_()
+    with sharded_loss():
+        F.cross_entropy(sharded, distribute_tensor(target.to(DEVICE), mesh, [Replicate()])).backward()
+    torch.testing.assert_close(full(sharded.grad), plain.grad)
+
+
+@cuda_check
+def collectives_with_gradients():
+    from torch.distributed.nn import functional
+
+    x = torch.full((2,), RANK + 1.0, device=DEVICE, requires_grad=True)
+    total = functional.all_reduce(x * 2)
+    assert total.tolist() == [6.0, 6.0]
+    gathered = torch.cat(functional.all_gather(x))
+    mine = functional.reduce_scatter(torch.empty(1, device=DEVICE), list(x.chunk(SIZE)))
+    (gathered.sum() + total.sum() + mine.sum()).backward()
+    assert x.grad.tolist() == [SIZE + 2.0 * SIZE + 1.0] * 2, x.grad
+
+
+@cuda_check
+def checkpoints_of_other_kinds():
+    """Whole and sharded states, read by one process without any device, and read back from what that one writes."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import StateDictType, fully_shard
+
+    folder = Path(os.environ["STORE"] + "-kinds")
+    model = fully_shard(new_model(DEVICE))
+    train(model, DEVICE)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    assert bool(whole) == (RANK == 0) and all(value.device.type == "cpu" for value in whole.values())
+    old = FSDP(new_model(), device_id=DEVICE)
+    train(old, DEVICE)
+    with FSDP.state_dict_type(old, StateDictType.SHARDED_STATE_DICT):
+        sharded = old.state_dict()
+        state = {"new": get_model_state_dict(model), "old": sharded, "device": DEVICE, "step": 3}
+        dcp.async_save(state, checkpoint_id=folder / "here", process_group=GLOO).result()
+    if RANK == 0:
+        torch.save(whole, folder / "whole.pt")
+        script, other = str(Path(__file__).with_name("elsewhere.py")), {"TORCHADA": "0", "RANK": "", "WORLD_SIZE": ""}
+        subprocess.run([sys.executable, script, str(folder)], env=os.environ | other, check=True, timeout=100)
+    dist.barrier(group=GLOO)
+    again = fully_shard(new_model(DEVICE))
+    state = {"model": get_model_state_dict(again), "device": None}
+    dcp.load(state, checkpoint_id=folder / "there")
+    set_model_state_dict(again, state["model"])
+    for mine, other in zip(again.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(full(mine), full(other) + 1, atol=0, rtol=0)
+    assert state["device"] == torch.device(TYPE, 1), state["device"]
+    # And from one rank's memory to all.
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(again, whole, options=options)
+    for mine, other in zip(again.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(full(mine), full(other), atol=0, rtol=0)
+
+
+@cuda_check
+def pipelines_of_several_stages():
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, ScheduleInterleaved1F1B
+
+    def parts():
+        torch.manual_seed(5)
+        return [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2 * SIZE)]
+
+    x, y = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)), torch.zeros(4, 8)
+    plain = nn.Sequential(*parts())
+    F.mse_loss(plain(x), y).backward()
+
+    def run(schedule, last):
+        losses = []
+        keywords = {"target": y.to(DEVICE), "losses": losses} if last else {}
+        schedule.step(*([x.to(DEVICE)] if RANK == 0 else []), **keywords)
+        assert len(losses) == (4 if last else 0)
+
+    mine = {index: parts()[index].to(DEVICE) for index in (RANK, RANK + SIZE)}
+    stages = [PipelineStage(part, index, 2 * SIZE, DEVICE) for index, part in mine.items()]
+    run(ScheduleInterleaved1F1B(stages, n_microbatches=4, loss_fn=F.mse_loss), RANK == SIZE - 1)
+    halves = [nn.Sequential(*parts()[SIZE * rank : SIZE * (rank + 1)]) for rank in range(SIZE)]
+    half = halves[RANK].to(DEVICE)
+    run(ScheduleGPipe(PipelineStage(half, RANK, SIZE, DEVICE), 4, loss_fn=F.mse_loss), RANK == SIZE - 1)
+    for index, part in (*mine.items(), *((SIZE * RANK + i, part) for i, part in enumerate(half))):
+        for parameter, expected in zip(part.parameters(), plain[index].parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad.cpu(), expected.grad, atol=1e-6, rtol=1e-4)
+
+
 def main() -> None:
     global GLOO
-    faulthandler.dump_traceback_later(150, exit=True)  # before the launcher gives up
+    faulthandler.dump_traceback_later(270, exit=True)  # before the launcher gives up
     torch.get_device_module(TYPE).set_device(RANK)
     store = dist.FileStore(os.environ["STORE"], SIZE)
     minute = datetime.timedelta(seconds=60)

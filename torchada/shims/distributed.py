@@ -73,6 +73,8 @@ def new_process_group(original: Callable[..., Any], *args: Any, **kwargs: Any) -
         name = distributed_c10d.Backend(wanted)
         distributed_c10d._world.pg_map[group] = (name, store)
         distributed_c10d._world.pg_backend_config[group] = str(distributed_c10d.BackendConfig(name))
+        if ":" in wanted and any(name == MCCL for _, name in parts):  # torch's default among them is NCCL
+            group._set_default_backend(distributed_c10d.ProcessGroup.BackendType.CUSTOM)
     return group, store
 
 
@@ -118,20 +120,30 @@ class ProcessGroupNCCL(metaclass=_LikeMCCL):
 ProcessGroupNCCL.__module__ = distributed_c10d.__name__
 
 
+def _hash_tensors(tensors: list[torch.Tensor]) -> int:
+    """What builds with NCCL have in C++, and object collectives log under TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    return hash(tuple(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for tensor in tensors))
+
+
 def process_group_nccl() -> Callable[[], None]:
-    """Put the name where builds of torch with NCCL have it. One that is there for real stays."""
-    places = [module for module in (distributed_c10d, torch.distributed) if "ProcessGroupNCCL" not in vars(module)]
-    for module in places:
-        vars(module)["ProcessGroupNCCL"] = ProcessGroupNCCL
+    """Put the names where builds of torch with NCCL have them. What is there for real stays."""
+    names = {
+        distributed_c10d: ("ProcessGroupNCCL", ProcessGroupNCCL),
+        torch.distributed: ("ProcessGroupNCCL", ProcessGroupNCCL),
+        torch._C._distributed_c10d: ("_hash_tensors", _hash_tensors),
+    }
+    places = {module: (name, value) for module, (name, value) in names.items() if name not in vars(module)}
+    for module, (name, value) in places.items():
+        vars(module)[name] = value
     timeout = distributed_c10d.default_pg_nccl_timeout
     if timeout is None:  # what NCCL's process group, and MCCL's after it, waits by default
         distributed_c10d.default_pg_nccl_timeout = distributed_c10d.timedelta(minutes=10)
 
     def undo() -> None:
         distributed_c10d.default_pg_nccl_timeout = timeout
-        for module in places:
-            if vars(module).get("ProcessGroupNCCL") is ProcessGroupNCCL:
-                del vars(module)["ProcessGroupNCCL"]
+        for module, (name, value) in places.items():
+            if vars(module).get(name) is value:
+                del vars(module)[name]
 
     return undo
 

@@ -78,6 +78,13 @@ RULES = (
         test=f"{_TEST}::test_training",
     ),
     Rule(
+        "torch.nn.modules._functions:SyncBatchNorm.forward",
+        Install("sync_batch_norm:install"),
+        when="not env:TORCHADA_DISABLE_OP_OVERRIDE_SYNC_BATCH_NORM",
+        why="its operators have CUDA kernels only; those that torch_musa lacks are made of others",
+        test=f"{_TEST}::test_training",
+    ),
+    Rule(
         f"{_OPTION}:env.__call__",
         Detour(shim="distributed:launcher_option"),
         why=_GPU,
