@@ -32,7 +32,7 @@ class Job:
 
 
 def run_job(
-    script: Path, ranks: int, folder: Path, *arguments: str, env: dict[str, str] | None = None, timeout: float = 120
+    script: Path, ranks: int, folder: Path, *arguments: str, env: dict[str, str] | None = None, timeout: float = 240
 ) -> Job:
     """Run `script` in `ranks` processes with torch's usual variables (RANK ...), meeting in a file of `folder`.
 

@@ -426,7 +426,7 @@ def synchronize_waits_for_collectives():
 
 def main() -> None:
     global GLOO
-    faulthandler.dump_traceback_later(100, exit=True)  # well before the launcher gives up
+    faulthandler.dump_traceback_later(200, exit=True)  # well before the launcher gives up
     devices.set_device(RANK)
     store = dist.FileStore(os.environ["STORE"], SIZE)
     minute = datetime.timedelta(seconds=60)

@@ -8,6 +8,7 @@ import datetime
 import faulthandler
 import json
 import os
+import sys
 import time
 import traceback
 
@@ -159,15 +160,15 @@ def dead_rank():  # the last one
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(200, exit=True)
     devices.set_device(RANK)
     report = {}
-    for name, run in SCENARIOS.items():
+    for name in sys.argv[1:] or SCENARIOS:
         store = dist.FileStore(f"{os.environ['STORE']}-{name}", 2)
         limit = datetime.timedelta(seconds=2 if name.startswith("absent") else 20)
         dist.init_process_group(BACKEND, store=store, rank=RANK, world_size=2, timeout=limit)
         try:
-            run()
+            SCENARIOS[name]()
             report[name] = "ok"
         except Exception:
             report[name] = traceback.format_exc()

@@ -219,7 +219,7 @@ def environment():
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(100, exit=True)
+    faulthandler.dump_traceback_later(200, exit=True)
     torch.cuda.set_device(RANK)
     report = {}
     for name, run in CHECKS.items():

@@ -14,6 +14,7 @@ import pytest
 from tests.distributed.launch import environment
 from torchada.simulator import build
 
+pytestmark = pytest.mark.timeout(600)  # a module's jobs run in the set-up of its first test
 PROGRAM = str(Path(__file__).parent / "engines.py")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 

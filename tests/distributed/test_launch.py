@@ -14,6 +14,7 @@ from tests.distributed.launch import environment
 from torchada.simulator import build
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # a module's jobs run in the set-up of its first test
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 SPAWN = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
 

@@ -1,4 +1,5 @@
-"""The process group "mccl" of the simulated device: real processes, MUSA names, no translation by torchada.
+"""The process group "mccl" of the simulated device: real processes, with MUSA names and no translation by torchada, and
+the same with CUDA names.
 
 Every job runs once and makes many checks; each is a test here.
 """
@@ -13,6 +14,7 @@ from tests.distributed.launch import Job, run_job
 from torchada.simulator import build
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # a module's jobs run in the set-up of its first test
 
 
 def names(script: str, mark: str) -> list[str]:
@@ -60,36 +62,43 @@ def test_eight_ranks(tmp_path: Path):
     assert job.reports == [dict.fromkeys(some, "ok")] * 8, job.text()
 
 
+IN_CUDA = ("different_sizes", "one_device_for_two_ranks", "absent_rank", "dead_rank")
+TROUBLES = [("musa", name) for name in names("mccl_failures.py", "scenario")] + [("cuda", name) for name in IN_CUDA]
+
+
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return run_job(HERE / "mccl_failures.py", 2, tmp_path_factory.mktemp("failures"))
+def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    script, folder = HERE / "mccl_failures.py", tmp_path_factory.mktemp("failures")
+    return {
+        "musa": run_job(script, 2, folder / "musa"),
+        "cuda": run_job(script, 2, folder / "cuda", *IN_CUDA, env={"NAMES": "cuda"}),
+    }
 
 
-@pytest.mark.parametrize("name", names("mccl_failures.py", "scenario"))
-def test_trouble(failures: Job, name: str):
-    reports = failures.reports[:1] if name == "dead_rank" else failures.reports
-    assert [report.get(name) for report in reports] == ["ok"] * len(reports), failures.text()
+@pytest.mark.parametrize(("kind", "name"), TROUBLES)
+def test_trouble(failures: dict[str, Job], kind: str, name: str):
+    job = failures[kind]
+    reports = job.reports[:1] if name == "dead_rank" else job.reports
+    assert [report.get(name) for report in reports] == ["ok"] * len(reports), job.text()
 
 
-def test_a_group_that_is_not_destroyed_lets_the_process_end(failures: Job):
-    assert failures.codes == [0, 0], failures.text()
-    assert "terminate" not in failures.text()
+@pytest.mark.parametrize("kind", ["musa", "cuda"])
+def test_a_group_that_is_not_destroyed_lets_the_process_end(failures: dict[str, Job], kind: str):
+    assert failures[kind].codes == [0, 0], failures[kind].text()
+    assert "terminate" not in failures[kind].text()
 
 
 def test_wrong_world_size_is_a_time_out(run_python):
     done = run_python(
         """
-        import datetime, sys, torchada.simulator
-        torchada.simulator.install()
-        import torch.distributed as dist, torch_musa
+        import datetime, torchada, torch, torch.distributed as dist
         try:
             dist.init_process_group(
-                "mccl", init_method="tcp://127.0.0.1:0", rank=0, world_size=2, timeout=datetime.timedelta(seconds=2)
+                "nccl", init_method="tcp://127.0.0.1:0", rank=0, world_size=2, timeout=datetime.timedelta(seconds=2)
             )
         except dist.DistError as error:
             print(type(error).__name__, error)
-        """,
-        env={"TORCHADA": "0"},
+        """
     )
     assert "imed out" in done.stdout and "1/2" in done.stdout, done.stdout
 

@@ -12,6 +12,7 @@ from tests.distributed.launch import Job, run_job
 from torchada.simulator import build
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # a module's jobs run in the set-up of its first test
 
 
 def names(script: str) -> list[str]:
