@@ -12,7 +12,6 @@ from ..redirect import redirect_python
 from .device import BACKEND
 
 Original = Callable[..., Any]
-Maybe = torch.Tensor | None
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -38,8 +37,8 @@ def batch_norm_gather_stats_with_counts(
     input: torch.Tensor,
     mean: torch.Tensor,
     invstd: torch.Tensor,
-    running_mean: Maybe,
-    running_var: Maybe,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
     momentum: float,
     eps: float,
     counts: torch.Tensor,
@@ -57,7 +56,12 @@ def batch_norm_gather_stats_with_counts(
 
 
 def batch_norm_elemt(
-    input: torch.Tensor, weight: Maybe, bias: Maybe, mean: torch.Tensor, invstd: torch.Tensor, eps: float
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    invstd: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
     factor = invstd if weight is None else invstd * weight
     result = (_wide(input) - _per_channel(mean, input)) * _per_channel(factor, input)
@@ -71,11 +75,11 @@ def batch_norm_backward_reduce(
     input: torch.Tensor,
     mean: torch.Tensor,
     invstd: torch.Tensor,
-    weight: Maybe,
+    weight: torch.Tensor | None,
     input_g: bool,
     weight_g: bool,
     bias_g: bool,
-) -> tuple[Maybe, Maybe, Maybe, Maybe]:
+) -> tuple[torch.Tensor | None, ...]:
     gradient = _wide(grad_out)
     total = gradient.sum(_others(input))
     product = (gradient * (_wide(input) - _per_channel(mean, input))).sum(_others(input))
@@ -93,7 +97,7 @@ def batch_norm_backward_elemt(
     input: torch.Tensor,
     mean: torch.Tensor,
     invstd: torch.Tensor,
-    weight: Maybe,
+    weight: torch.Tensor | None,
     sum_dy: torch.Tensor,
     sum_dy_xmu: torch.Tensor,
     count: torch.Tensor,
