@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .rewrite import Problem
+from .changes import Problem
 
 NAMES = frozenset(("setup.py", "pyproject.toml", "setup.cfg", "CMakeLists.txt", "Makefile", "makefile", "GNUmakefile"))
 SUFFIXES = (".cmake", ".mk")

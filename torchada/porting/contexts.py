@@ -13,24 +13,17 @@ REACH = 4000  # how far back a rule looks: bounds the work on a text without lin
 GAP = SPACE.pattern
 IMPLS = ("TORCH_LIBRARY_IMPL", "STABLE_TORCH_LIBRARY_IMPL")
 ASM = ("asm", "__asm", "__asm__")
-WARPS = (
-    *("WARP_SIZE", "kWarpSize", "warp_size", "WARPSIZE", "THREADS_PER_WARP", "C10_WARP_SIZE", "WarpSize"),
-    *("NumThreadsPerWarp", "kThreadsPerWarp", "warpSize", "threadIdx"),
-)
 ALLOWED = "programmaticStreamSerializationAllowed"
 WORDS = (
     *IMPLS,
     *ASM,
-    *WARPS,
     ALLOWED,
-    "__CUDA_ARCH__",
-    "cuda",
-    "CUDA",
-    "kCUDA",
-    "is_cuda",
     "dlopen",
     "dlsym",
     "Device",
+    "__pipeline_memcpy_async",
+    "__pipeline_commit",
+    "__pipeline_wait_prior",
 )
 LIBCUDACXX = re.compile(
     rf"{GAP}::{GAP}((?:atomic|barrier|pipeline|thread_scope|memcpy_async|ptx|latch|semaphore|counting_semaphore|binary_"
@@ -108,6 +101,13 @@ def directive(text: str, position: int) -> str:
             break
     match = DIRECTIVE.match(text, start + 1)
     return match[1] if match and match.start(1) < position else ""
+
+
+def in_comment(text: str, position: int) -> bool:
+    """Whether the place is in a comment, as far as its line and the text near before it tell."""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    near = text[max(0, position - REACH) : position]
+    return "//" in line or near.rfind("/*") > near.rfind("*/")
 
 
 def closing(text: str, position: int, pairs: re.Pattern[str] = BRACKET, reach: int = 1 << 16) -> int:
@@ -188,12 +188,12 @@ def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[
     if not head or stop < 0:
         return None, ""
     body = text[head.end() : stop - 1]
-    code = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', re.split(r":(?!:)", body, maxsplit=1)[0]))
+    code = " ".join(re.findall(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.split(r":(?!:)", body, maxsplit=1)[0]))
     if '"' not in body.split(":")[0] and device:
         return None, "its template is no literal: if it is PTX, write this in C++"
     if LABEL.fullmatch(code) or AMD.match(code) or not (PTX.search(code) or (device and re.search(r"%\d|;", code))):
         return None, ""
-    ends = "".join(re.findall(r"\\?\r?\n", text[start:stop]))  # later lines keep their numbers
+    ends = "".join(re.findall(r"\\\r?\n|\r?\n", text[start:stop]))  # later lines keep their numbers
     if re.search(r"\n[ \t]*#", body):
         return None, "inline PTX with directives in it: write this in C++"
     if mode == "keep":

@@ -24,7 +24,7 @@ CAPACITY = re.compile(r"compute_capacity\s*\.\s*first\s*>=\s*(\d+)\b")
 
 @lru_cache(maxsize=1)
 def _scanner(words: tuple[str, ...]) -> re.Pattern[str]:
-    return lexer.scanner(words, [])
+    return lexer.scanner(words, odd=False)
 
 
 def edits(data: dict[str, Any], text: str) -> list[Edit]:

@@ -110,27 +110,35 @@ def trie(words: Iterable[str]) -> str:
     return pattern(tree)
 
 
-def scanner(words: Iterable[str], starts: Iterable[str]) -> re.Pattern[str]:
-    """An expression whose matches are *words*, words that begin with one of the expressions *starts* (each begins with
-    a letter or an underscore), ``#include`` directives, and what holds no code: comments, literals, numbers with
-    separators, messages of ``#error``.
+# What begins or continues a name of CUDA's libraries, wherever in a word it stands: every name the tables know has one.
+KEYS = (
+    r"cu(?:(?=[A-Z]|da|blas|dnn|fft|rand|solver|sparse|pti|tensor|vid|dss|dla)\w*|(?<![A-Za-z0-9]cu)(?:te|tlass)?(?!\w))",
+    r"C(?:U(?:(?=DA|BLAS|DNN|FFT|RAND|SOLVER|SPARSE|PTI|TENSOR|VID|DSS|TE|TLASS|_|[a-z]|G[LP]|C)\w*|(?!\w))|uda\w*)",
+    r"n(?<![A-Za-z0-9]n)(?:v|ccl|pp)\w*",
+    r"N(?<![A-Za-z0-9]N)(?:V|CCL|PP|vEnc)\w*",
+)
+KEY = re.compile("|".join(KEYS))
 
-    Every branch begins with a fixed character, so that `re` skips other text in C.
+
+def scanner(words: Iterable[str] = (), odd: bool = True) -> re.Pattern[str]:
+    """An expression whose matches are the rests of words from one of `KEYS` on, whole *words*, ``#include`` directives,
+    and what holds no code: comments, literals, messages of ``#error``; if *odd*, also raw literals and numbers with
+    separators, which few texts have (`ODD` tells).
+
+    Every branch begins with a fixed character, so that `re` skips other text in C; the fewer of these, the faster.
     """
-    branches = [rf"/(?:{BLOCK[1:]}|{LINE[1:]})", STRING, CHAR, rf"\#(?:{INCLUDE[2:]}|{MESSAGE[2:]})"]
-    for number, first in enumerate("RuUL"):
-        rest = {"R": "", "u": "8?R"}.get(first, "R")
-        branches.append(rf"{first}(?<!\w{first}){rest}{RAW.format(f'edge{number}')[1:]}")
-    branches += [rf"{digit}(?<!\w{digit})[\w.]*(?:'\w+)+" for digit in "0123456789"]
+    branches = [rf"/(?:{BLOCK[1:]}|{LINE[1:]})", STRING, CHAR, rf"\#(?:{INCLUDE[2:]}|{MESSAGE[2:]})", *KEYS]
+    if odd:
+        for number, first in enumerate("RuUL"):
+            rest = {"R": "", "u": "8?R"}.get(first, "R")
+            branches.append(rf"{first}(?<!\w{first}){rest}{RAW.format(f'edge{number}')[1:]}")
+        branches += [rf"{digit}(?<!\w{digit})[\w.]*(?:'\w+)+" for digit in "0123456789"]
     exact: dict[str, list[str]] = {}
     for word in words:
         exact.setdefault(word[0], []).append(word[1:])
-    loose: dict[str, list[str]] = {}
-    for start in starts:
-        loose.setdefault(start[0], []).append(start[1:])
-    for first in sorted(exact.keys() | loose.keys()):
-        parts = [rf"(?:{start})\w*" for start in loose.get(first, ())]
-        if first in exact:
-            parts.insert(0, rf"(?:{trie(exact[first])})(?!\w)")
-        branches.append(rf"{first}(?<![\w$]{first})(?:{'|'.join(parts)})")
-    return re.compile("|".join(branches), re.DOTALL)
+    # Before the keys: a word of the caller's may begin with one.
+    own = [rf"{first}(?<![\w$]{first})(?:{trie(rest)})(?!\w)" for first, rest in sorted(exact.items())]
+    return re.compile("|".join([*own, *branches]), re.DOTALL)
+
+
+ODD = re.compile(r"""R"[^()\\\s"]{0,16}\(|'(?<=[0-9a-fA-F]')[0-9a-fA-F]""")

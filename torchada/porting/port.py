@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 
 from ..errors import ConfigError
 from . import contexts, flashinfer
+from .changes import Ported
 from .lexer import whole
-from .rewrite import Change, Ported, Problem, Text
+from .rewrite import Text
 from .tables import Tables
 
-__all__ = ["Change", "Ported", "Porter", "Problem", "ptx_mode"]
+__all__ = ["Porter", "ptx_mode"]
 PTX_MODES = ("error", "stub", "keep")
 SIMPLE = frozenset("/\"'0123456789")  # what begins a comment, a literal, a number with separators
+DIGITS = frozenset("0123456789$")
 
 
 def ptx_mode() -> str:
@@ -48,7 +50,6 @@ class Porter:
             **dict.fromkeys(("cuda", "CUDA", "kCUDA"), Text.qualified),
             **dict.fromkeys(contexts.IMPLS, Text.dispatch_key),
             **dict.fromkeys(contexts.ASM, Text.assembly),
-            **dict.fromkeys(contexts.WARPS, Text.warp),
             **dict.fromkeys(self.tables.contexts["scales"], Text.scale),
             **dict.fromkeys(self.tables.contexts["no_ops"], Text.no_op),
         }
@@ -60,18 +61,19 @@ class Porter:
         of the project's own files, which keep their names."""
         original, text = text, whole(text)
         state = Text(self.tables, self.ptx, text, name, own_header or (lambda path: False))
-        for match in self.tables.scanner.finditer(text):
-            start = match.start()
+        for match in self.tables.scanner(text).finditer(text):
+            start, end = match.span()
             first = text[start]
             if first in SIMPLE or start < state.done:
                 continue
-            end = match.end()
             if first == "#":
                 state.include(start, end)
             elif text[end - 1] == '"':
                 state.raw(start, end)
             else:
-                word = match[0]
+                while text[start - 1 : start].isidentifier() or text[start - 1 : start] in DIGITS:
+                    start -= 1
+                word = text[start:end]
                 self.handlers.get(word, Text.word)(state, start, end, word)
         state.edits += flashinfer.edits(self.tables.flashinfer, text)
         ported = state.finish()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from . import contexts
-from .contexts import GAP, Edit, directive, previous, qualifiers
+from .changes import Change, Ported, Problem
+from .contexts import GAP, Edit, directive, in_comment, previous, qualifiers
 from .lexer import PATH
 from .tables import PASTED, Tables
 
@@ -22,37 +22,17 @@ NO_ARGUMENTS = re.compile(rf"{GAP}\({GAP}\)")
 PASTE = re.compile(rf"{GAP}##")
 CALL = re.compile(rf"{GAP}\(")
 EQUALS = ("==", "!=", "<=", ">=")
-LANE = re.compile(r"\.[xyz]\s*(?:[%/]\s*32|&\s*(?:31|0x1[fF])|>>\s*5)\b")
-THIRTY_TWO = re.compile(r"\s*(?:={0,2}\s*)?32\b")
+# Places that take a warp to have 32 threads: a part that a text must have, and what follows it then.
+WARPS = {
+    "threadIdx.": re.compile(r"threadIdx\.[xyz]\s*(?:[%/]\s*32|&\s*(?:31|0x1[fF])|>>\s*5)\b"),
+    **{
+        part: re.compile(rf"{part}\b\s*={{0,2}}\s*32\b")
+        for part in ("arpSize", "arp_size", "ARP_SIZE", "ARPSIZE", "hreadsPerWarp", "THREADS_PER_WARP")
+    },
+}
 IN_TORCH = re.compile(r"\bnamespace\s+(?:at|c10|torch)\s*\{\s*(?:inline\s+)?namespace\s+$")
 NAMESPACE = re.compile(r"\bnamespace\s+$")
 VENDOR = re.compile(r"cu[a-z]|nv[a-z]|nccl")
-
-
-class Change(NamedTuple):
-    """In *line* (from 1), *old* became *new*, because of *evidence*."""
-
-    line: int
-    old: str
-    new: str
-    evidence: str
-
-
-class Problem(NamedTuple):
-    """In *line* (from 1), *name* needs a person, because of *why*. A *note* is no reason to fail a check."""
-
-    line: int
-    name: str
-    why: str
-    note: bool = False
-
-
-class Ported(NamedTuple):
-    """A ported *text* and what happened to it, in order of place."""
-
-    text: str
-    changes: list[Change]
-    problems: list[Problem]
 
 
 class Text:
@@ -219,10 +199,6 @@ class Text:
         elif symbol and found:
             self.problem(symbol.start(1), symbol[1], found.problem)
 
-    def warp(self, start: int, end: int, word: str) -> None:
-        if (LANE if word == "threadIdx" else THIRTY_TWO).match(self.text, end):
-            self.problem(start, word, "a warp has 128 threads below mp_31: read warpSize at run time", note=True)
-
     def raw(self, start: int, end: int) -> None:
         """A raw literal: text, and not touched."""
         if DEVICE.search(self.text, start, end):
@@ -231,8 +207,16 @@ class Text:
     def finish(self) -> Ported:
         """The text put together, places turned into lines."""
         text, last = self.text, 0
-        for match in re.finditer(re.escape(contexts.PTX_ERROR), text):
-            self.problem(match.start(), "static_assert", "inline PTX that an earlier port made a compile-time error")
+        if contexts.PTX_ERROR in text:
+            for match in re.finditer(re.escape(contexts.PTX_ERROR), text):
+                self.problem(
+                    match.start(), "static_assert", "inline PTX that an earlier port made a compile-time error"
+                )
+        for part, pattern in WARPS.items():
+            for match in pattern.finditer(text) if part in text else ():
+                if not in_comment(text, match.start()):
+                    why = "a warp has 128 threads below mp_31: read warpSize at run time"
+                    self.problem(match.start(), match[0], why, note=True)
         pieces, changes, problems = [], [], []
         line, counted = 1, 0
         for start, end, new, evidence in sorted(self.edits):

@@ -27,6 +27,8 @@ class Found(NamedTuple):
 
 
 PASTED = ("cuda", "CUDA", "cu", "CU", "cublas", "cudnn", "cufft", "curand", "cusparse", "cusolver", "nccl", "nv")
+RARE = {"TORCH_LIBRARY_IMPL": "LIBRARY_IMPL", "STABLE_TORCH_LIBRARY_IMPL": "LIBRARY_IMPL", "Device": '"cuda'}
+RARE |= {"__asm": "asm", "__asm__": "asm"}
 IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
@@ -55,7 +57,6 @@ class Tables:
         self.names = {**rules["exceptions"], **self.names}
         self.unresolved.update({name: ["no", why] for name, why in self.contexts["unresolved"].items()})
         self.rules = [(re.compile(rule["match"]), rule["to"]) for rule in rules["rules"]]
-        self.starts = [rule["match"] for rule in rules["rules"]]
         self.inside = rules["inside"]
         self.not_names = re.compile("|".join(rules["not_names"]))
         self.half = re.compile(rules["half"])
@@ -64,20 +65,29 @@ class Tables:
         self.find = lru_cache(maxsize=1 << 16)(self._find)
         self.find_header = lru_cache(maxsize=1 << 14)(self._find_header)
 
+    def scanner(self, text: str) -> re.Pattern[str]:
+        """The expression that stops in *text* wherever the porter may have something to do (see `lexer.scanner`)."""
+        if not lexer.ODD.search(text) and not any(part in text for part in self.rare):
+            return self.lean
+        return self.full
+
     @cached_property
-    def scanner(self) -> re.Pattern[str]:
-        """The expression that stops wherever the porter may have something to do (see `lexer.scanner`)."""
+    def lean(self) -> re.Pattern[str]:
+        return lexer.scanner(odd=False)
+
+    @cached_property
+    def full(self) -> re.Pattern[str]:
         from .contexts import WORDS
 
-        starts = [branch for start in self.starts for branch in _branches(start)]
-        for pattern, _ in self.reported:
-            starts += _branches(pattern.pattern)
-        starts.append("CUDA(?=[A-Z][a-z])")  # a name of PyTorch's if it is qualified so
-        regular = re.compile("|".join(f"(?:{start})" for start in starts))
-        words = {*WORDS, *PASTED, *self.contexts["scales"], *self.contexts["no_ops"], *self.own}
-        words |= {name for name in (*self.names, *self.unresolved) if IDENTIFIER.fullmatch(name)}
-        words |= {name.rpartition("::")[2] for name in self.qualified}
-        return lexer.scanner((word for word in words if not regular.match(word)), starts)
+        return lexer.scanner({*WORDS, *self.own})
+
+    @cached_property
+    def rare(self) -> tuple[str, ...]:
+        """Parts of the words that only the full scanner stops at."""
+        from .contexts import WORDS
+
+        words = [word for word in (*WORDS, *self.own) if not lexer.KEY.search(word)]
+        return tuple(dict.fromkeys(RARE.get(word, word) for word in words))
 
     def _find(self, name: str) -> Found | None:
         """What *name* (one identifier) becomes; None: it is not a CUDA name."""
@@ -128,19 +138,3 @@ class Tables:
         if self.reported_headers.fullmatch(path):
             return Found(None, "", "no MUSA header of this kind has been seen")
         return None
-
-
-def _branches(pattern: str) -> list[str]:
-    """The alternatives of a data file's *pattern*, each beginning with a letter."""
-    group = re.match(r"\(\?:([A-Z0-9|]+)\)", pattern)
-    if group:
-        return [first + pattern[group.end() :] for first in group[1].split("|")]
-    if pattern.startswith("aoti_torch_"):
-        return ["aoti_torch_(?:create_|delete_|get_current_)?cuda_"]
-    depth, start, result = 0, 0, []
-    for i, letter in enumerate(pattern):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "|" and not depth:
-            result.append(pattern[start:i])
-            start = i + 1
-    return [*result, pattern[start:]]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .builds import notes
-from .port import Change, Porter, Problem
+from .changes import Change, Problem
+from .port import Porter
 from .tree import decode, encode, own_headers, portable
 
 PARALLEL = 10_000_000  # bytes: about a second of work on a common core
