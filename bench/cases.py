@@ -109,7 +109,7 @@ def prepare(mode: str, case: Case) -> dict[str, object]:
 
 
 def main() -> None:
-    runner = pyperf.Runner(processes=2, values=8, warmups=1, min_time=0.05)
+    runner = pyperf.Runner(processes=1, values=6, warmups=1, min_time=0.05)
     runner.argparser.add_argument("--mode", choices=["native", "active"], required=True)
     runner.argparser.add_argument("--case", type=int, choices=range(len(CASES)), required=True)
     runner.argparser.set_defaults(inherit_environ=sorted(os.environ))
