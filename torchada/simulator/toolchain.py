@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "DEVICE",
     "Progress",
     "SimulatorBuildError",
     "Step",
@@ -32,11 +33,15 @@ __all__ = [
     "find_torch",
     "include_flags",
     "run",
+    "torch_headers",
 ]
+
+DEVICE = "The simulated MUSA device"
 
 
 class SimulatorBuildError(RuntimeError):
-    """The simulated device could not be built. The text says what to install or to change."""
+    """The simulated device, or something else that is compiled on demand, could not be built. The text says what to
+    install or to change."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,11 @@ class Step:
     command: list[str]
     what: str
     directory: Path | None = None  # where it runs
+    product: str = DEVICE  # what it is for, for an error
 
 
-def find_torch() -> Torch:
-    """Find the installed torch without importing it.
+def find_torch(product: str = DEVICE) -> Torch:
+    """Find the installed torch without importing it. Errors say that *product* needs it.
 
     Raises SimulatorBuildError when there is none, or one that is too old or whose version cannot be read.
     """
@@ -80,18 +86,18 @@ def find_torch() -> Torch:
         spec = importlib.machinery.PathFinder.find_spec("torch") or importlib.util.find_spec("torch")
         file = spec.origin if spec else None
     if file is None:
-        raise SimulatorBuildError("The simulated MUSA device needs torch, and there is none: pip install torch.")
+        raise SimulatorBuildError(f"{product} needs torch, and there is none: pip install torch.")
     root = Path(file).parent
     try:
         identity = (root / "version.py").read_bytes()
     except OSError as error:
-        raise SimulatorBuildError(f"The simulated MUSA device cannot tell the version of torch: {error}.") from error
+        raise SimulatorBuildError(f"{product} cannot tell the version of torch: {error}.") from error
     version = re.search(rb"""^__version__\s*(?::[^=\n]+)?=\s*['"]([^'"]+)""", identity, re.MULTILINE)
     if version is None:
-        raise SimulatorBuildError(f"The simulated MUSA device finds no version of torch in {root / 'version.py'}.")
+        raise SimulatorBuildError(f"{product} finds no version of torch in {root / 'version.py'}.")
     torch = Torch(root, version[1].decode(), identity)
     if not torch.at_least(2, 7):
-        raise SimulatorBuildError(f"The simulated MUSA device needs torch 2.7 or later; {torch.version} is installed.")
+        raise SimulatorBuildError(f"{product} needs torch 2.7 or later; {torch.version} is installed.")
     return torch
 
 
@@ -104,8 +110,9 @@ def extra_flags() -> list[str]:
         raise SimulatorBuildError(f"TORCHADA_SIM_CXXFLAGS={text!r} cannot be split into flags: {error}.") from error
 
 
-def compile_flags(torch: Torch) -> list[str]:
-    """The flags that say what the objects are like; they are part of a library's key."""
+def compile_flags(torch: Torch, more: Sequence[str] | None = None) -> list[str]:
+    """The flags that say what the objects are like; they are part of a library's key. *more* in the place of
+    `extra_flags()`."""
     # From 2.12 on torch's headers need C++20.
     standard = "c++20" if torch.at_least(2, 12) else "c++17"
     return [
@@ -117,29 +124,34 @@ def compile_flags(torch: Torch) -> list[str]:
         "-DNDEBUG",
         "-DAT_PER_OPERATOR_HEADERS",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}",
-        *extra_flags(),
+        *(extra_flags() if more is None else more),
     ]
 
 
 def include_flags(torch: Torch) -> list[str]:
     import sysconfig  # only for a build
 
-    root = torch.root / "include"
     python = Path(sysconfig.get_paths()["include"])
     if not (python / "Python.h").is_file():
         raise SimulatorBuildError(
             "The simulated MUSA device has to be compiled once, and the headers of this Python are missing "
             f"({python / 'Python.h'}). Install them, for example with 'apt-get install python3-dev'."
         )
+    return [*torch_headers(torch), f"-I{python}"]
+
+
+def torch_headers(torch: Torch, product: str = DEVICE) -> list[str]:
+    """The flags that find torch's headers."""
+    root = torch.root / "include"
     if not (root / "torch" / "csrc" / "api" / "include").is_dir():
         raise SimulatorBuildError(
-            f"The simulated MUSA device has to be compiled once, and the headers of torch are missing ({root}). "
+            f"{product} has to be compiled once, and the headers of torch are missing ({root}). "
             "Install torch from a wheel of pytorch.org or PyPI."
         )
-    return [f"-isystem{root}", f"-isystem{root / 'torch' / 'csrc' / 'api' / 'include'}", f"-I{python}"]
+    return [f"-isystem{root}", f"-isystem{root / 'torch' / 'csrc' / 'api' / 'include'}"]
 
 
-def compiler() -> list[str]:
+def compiler(product: str = DEVICE) -> list[str]:
     """The command of the C++ compiler: `CXX`, which may be several words, or the first that is there."""
     own = os.environ.get("CXX", "")
     try:
@@ -151,7 +163,7 @@ def compiler() -> list[str]:
             return command
     missing = f"CXX={own!r} names none that is there" if asked else "there is none (looked for c++, g++ and clang++)"
     raise SimulatorBuildError(
-        f"The simulated MUSA device has to be compiled once by a C++ compiler, and {missing}. Install one, for "
+        f"{product} has to be compiled once by a C++ compiler, and {missing}. Install one, for "
         "example with 'apt-get install g++' or 'conda install gxx', and name it in CXX if it has an unusual name."
     )
 
@@ -237,6 +249,6 @@ def _check(step: Step, status: int, output: str) -> None:
         lines = output.splitlines()
         detail = "\n".join([line for line in lines if "error" in line.lower()][:8] or lines[-8:])
         raise SimulatorBuildError(
-            f"The simulated MUSA device could not be built: {step.what} failed (exit status {status}).\n"
+            f"{step.product} could not be built: {step.what} failed (exit status {status}).\n"
             f"command: {shlex.join(step.command)}\n{detail}"
         )

@@ -6,6 +6,7 @@ Each row has a switch, TORCHADA_DISABLE_OP_OVERRIDE_<NAME>, and ends with the ve
 from ..rules import Detour, Install, Rule, each
 
 _TEST = "tests/devices/test_ops.py"
+_COMPILED = "tests/devices/test_cpp_ops.py"
 
 LOG = each(
     "torch",
@@ -15,6 +16,35 @@ LOG = each(
     until="torch_musa 2.11.0.post2",
     why="log_ has no kernel for float64",
     test=f"{_TEST}::test_log_in_place",
+)
+
+_CAPTURED = f"{_COMPILED}::test_row_is_needed"
+
+COMPILED = (
+    Rule(
+        "torch:ops.aten.multinomial",
+        Install("cpp_ops:multinomial"),
+        when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_MULTINOMIAL",
+        until="torch_musa 2.11.0.post2",
+        why="multinomial cannot be captured in a graph: from the first graph on it is a kernel in C++ that can",
+        test=_CAPTURED,
+    ),
+    Rule(
+        "torch:ops.aten.log",
+        Install("cpp_ops:log"),
+        when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG",
+        until="torch_musa 2.11.0.post2",
+        why="log cannot be captured in a graph: as multinomial",
+        test=_CAPTURED,
+    ),
+    Rule(
+        "torch:ops.aten.log_",
+        Install("cpp_ops:log_in_place"),
+        when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_",
+        until="torch_musa 2.11.0.post2",
+        why="log_ cannot be captured in a graph: as multinomial",
+        test=_CAPTURED,
+    ),
 )
 
 PRODUCTS = (
@@ -56,4 +86,4 @@ HEURISTICS = (
     ),
 )
 
-RULES = (*LOG, *PRODUCTS, *FINITE, *HEURISTICS)
+RULES = (*LOG, *PRODUCTS, *FINITE, *HEURISTICS, *COMPILED)
