@@ -524,9 +524,10 @@ def test_the_example_of_the_documentation(run_python: Any, tmp_path: Path) -> No
     source, found = text.partition("<!-- example -->\n```cpp\n")[2].partition("```")[0], toolchain.find_torch()
     (tmp_path / "override.cpp").write_text(source)
     flags = [*toolchain.compile_flags(found), "-O0", *toolchain.torch_headers(found)]
-    steps = (
+    libraries = [f"-L{found.root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"]
+    steps = (  # what torch.utils.cpp_extension does
         [*toolchain.compiler(), *flags, "-c", "override.cpp", "-o", "override.o"],
-        [*toolchain.compiler(), "-shared", "override.o", "-o", "override.so"],
+        [*toolchain.compiler(), "-shared", "override.o", "-o", "override.so", *libraries],
     )
     for step in steps:
         toolchain.run([toolchain.Step(step, "the example", tmp_path)], 1, lambda done: None)
