@@ -5,6 +5,7 @@ from .backends import RULES as _BACKENDS
 from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
 from .distributed import RULES as _DISTRIBUTED
+from .extensions import RULES as _EXTENSIONS
 from .masquerade import PACKAGES
 from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
@@ -21,6 +22,7 @@ RULES = (
     *_BACKENDS,
     *_BINDINGS,
     *_DISTRIBUTED,
+    *_EXTENSIONS,
     *_NATIVE,
     *_OPS,
     *_MASQUERADE,

@@ -1,0 +1,180 @@
+"""Extensions built for MUSA through the whole chain, by a stand-in compiler whose kernels run on the simulated device."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.activation.conftest import active  # noqa: F401  (an environment with the start file)
+from tests.extensions.support import HERE, ROOT, environment, make_toolkit, run
+
+USE = """
+import torch, project_cuda
+x = torch.arange(100.0, device="cuda")
+assert project_cuda.scale(x.data_ptr(), 100, 2.0) == 0
+assert x.tolist() == [2.0 * i for i in range(100)], x
+out = torch.zeros(1, device="cuda")
+assert project_cuda.total(x.data_ptr(), 100, out.data_ptr()) == 0
+assert out.item() == 9900.0, out
+print("rule", *project_cuda.facts())
+"""
+
+
+def files(folder):
+    """What every file of a project holds, without what a build makes."""
+    made = ("build", "project.egg-info", "__pycache__")
+    paths = [path for path in Path(folder).rglob("*") if path.is_file() and path.suffix != ".so"]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in paths
+        if path.relative_to(folder).parts[0] not in made
+    }
+
+
+def commands(tmp):
+    """mcc's command lines."""
+    return [json.loads(line) for line in (Path(tmp) / "mcc.log").read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def toolkit(made_once):
+    return made_once("toolkit", make_toolkit)
+
+
+@pytest.fixture(scope="module")
+def in_place(tmp_path_factory, toolkit):
+    """The project, built with ninja where it lies: its folder, the sources as they were, and what the build printed."""
+    tmp = tmp_path_factory.mktemp("in_place")
+    shutil.copytree(HERE / "project", tmp / "project")
+    before = files(tmp / "project")
+    env = environment(toolkit, tmp)
+    out = run(["setup.py", "build_ext", "--inplace"], tmp / "project", env)
+    return tmp, before, out, env
+
+
+def test_built_in_place(in_place):
+    tmp, before, out, env = in_place
+    assert run(["-c", USE], tmp / "project", env).strip() == "rule 1 52"
+    after = files(tmp / "project")
+    assert after.keys() == before.keys() and after["setup.py"] == before["setup.py"]
+    assert b"musaError_t scale" in after["include/kernels.cuh"]
+    assert b"// cudaMalloc in a comment stays, as does the name my_cudaError_t." in after["include/kernels.cuh"]
+    assert b"__MUSA_ARCH__ >= 220" in after["kernels/scale.cu"] and b"MTJPEG_FOUND" in after["kernels/total.cu"]
+    assert "ported 4 of 4 files in place" in out and "--undo" in out
+
+
+def test_flags_that_mcc_gets(in_place):
+    compiled = [command for command in commands(in_place[0]) if "-c" in command]
+    linked = [command for command in commands(in_place[0]) if "-dlink" in command]
+    assert len(compiled) == 2 and len(linked) == 1
+    for command in compiled:
+        assert {"-O1", "-ffast-math", "-fgpu-rdc", "-fPIC", "-Wall", "-DMTJPEG_FOUND=1", "-DONLY_MCC"} <= set(command)
+        assert {"-fvisibility=hidden", "-gline-tables-only", "--offload-arch=mp_31"} <= set(command)
+        assert command[command.index("-x") + 1] == "musa"
+    assert "--offload-arch=mp_31" in linked[0]
+
+
+def test_a_second_build_does_nothing_and_a_changed_header_is_seen(in_place):
+    tmp, _, _, env = in_place
+    (tmp / "mcc.log").unlink()
+    out = run(["setup.py", "build_ext", "--inplace"], tmp / "project", env)
+    assert "no work to do" in out and "files in place" not in out and not (tmp / "mcc.log").exists()
+    header = tmp / "project/include/kernels.cuh"
+    header.write_bytes(header.read_bytes() + b"cudaError_t one_more(cudaStream_t stream);\n")
+    out = run(["setup.py", "build_ext", "--inplace"], tmp / "project", env)
+    assert "ported 1 of 4 files in place" in out
+    assert len([command for command in commands(tmp) if "-c" in command]) == 2
+    header.write_bytes(header.read_bytes().replace(b"musaError_t one_more(musaStream_t stream);\n", b""))
+
+
+def test_undo_gives_the_sources_back(in_place):
+    tmp, before, _, env = in_place
+    told = run(["-m", "torchada", "port", "--undo"], tmp / "project", env | {"TORCHADA": "0"})
+    assert "restored kernels/scale.cu" in told
+    assert files(tmp / "project") == before
+    assert not (tmp / "project/build/.torchada-port").exists()
+
+
+def test_built_from_a_copy_without_ninja(tmp_path, toolkit):
+    project = tmp_path / "project"
+    shutil.copytree(HERE / "project", project)
+    before = files(project)
+    env = environment(toolkit, tmp_path, TORCHADA_PORT="copy", PROJECT_PLAIN="1")
+    out = run(["setup.py", "build_ext", "--inplace"], project, env)
+    assert "ninja" not in out and "in place" not in out
+    assert run(["-c", USE], project, env).strip() == "rule 1 52"
+    assert files(project) == before
+    assert len(commands(tmp_path)) == 2 and all("-x" in command and "-fPIC" in command for command in commands(tmp_path))
+
+
+LOAD = """
+import os, sys, torch
+from torch.utils.cpp_extension import load, load_inline
+
+folder = sys.argv[1]
+MODULE = '''
+#include <Python.h>
+#include <cuda_runtime.h>
+cudaError_t launch(float *x, int n, cudaStream_t stream);
+static PyObject *run(PyObject *, PyObject *a) {
+  long long x; int n;
+  if (!PyArg_ParseTuple(a, "Li", &x, &n)) return nullptr;
+  return PyLong_FromLong(launch(reinterpret_cast<float *>(x), n, nullptr));
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, ""}, {nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "m", nullptr, -1, methods};
+PyMODINIT_FUNC INIT() { return PyModule_Create(&module); }
+'''
+KERNEL = '''
+#include <cuda_runtime.h>
+__global__ void kernel(float *x, int n) { int i = threadIdx.x; if (i < n) x[i] += EXTRA; }
+cudaError_t launch(float *x, int n, cudaStream_t stream) { kernel<<<1, 32, 0, stream>>>(x, n); return cudaGetLastError(); }
+'''
+x = torch.zeros(4, device="cuda")
+m = load_inline(
+    "inline_ext", [MODULE], [KERNEL], extra_cflags=["-DINIT=PyInit_inline_ext"],
+    extra_cuda_cflags=["-DEXTRA=1", "--use_fast_math", "-Xptxas", "-v"], extra_ldflags=["-lcuda"],
+    no_implicit_headers=True,
+)
+assert m.run(x.data_ptr(), 4) == 0 and x.tolist() == [1.0] * 4, x
+
+os.makedirs(folder + "/src"), os.makedirs(folder + "/inc")
+with open(folder + "/src/k.cu", "w") as f:
+    f.write('#include "own.cuh"\\n' + KERNEL)
+with open(folder + "/inc/own.cuh", "w") as f:
+    f.write("#include <cuda_runtime.h>\\ninline cudaError_t unused() { return cudaSuccess; }\\n")
+with open(folder + "/src/m.cpp", "w") as f:
+    f.write(MODULE)
+m = load(
+    "file_ext", [folder + "/src/m.cpp", folder + "/src/k.cu"], extra_cflags=["-DINIT=PyInit_file_ext"],
+    extra_cuda_cflags=["-DEXTRA=2"], extra_include_paths=[folder + "/inc"],
+)
+assert m.run(x.data_ptr(), 3) == 0 and x.tolist() == [3.0, 3.0, 3.0, 1.0], x
+assert "cudaGetLastError" in open(folder + "/src/k.cu").read(), "load leaves the sources alone"
+"""
+
+
+def test_load_inline(tmp_path, toolkit):
+    env = environment(toolkit, tmp_path)
+    told = run(["-c", LOAD, str(tmp_path / "own")], tmp_path, env)
+    assert "nvcc's flag -Xptxas is left out: there is no ptxas" in told
+    assert [("-ffast-math" in command) for command in commands(tmp_path)] == [True, False]
+
+
+def test_the_example_installs_under_the_start_file(tmp_path, toolkit, active):  # noqa: F811
+    shutil.copytree(ROOT / "docs/examples/extension", tmp_path / "example")
+    before = files(tmp_path / "example")
+    target = str(tmp_path / "site")
+    env = environment(toolkit, tmp_path, PYTHONPATH=None, TORCHADA_PORT="copy")
+    install = [sys.executable, "-m", "pip", "--python", active.python, "install", "--no-index", "--no-deps", "--quiet"]
+    install += ["--no-build-isolation", "--target", target, str(tmp_path / "example")]
+    done = active.run(*install[1:], program=install[0], env=env, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert files(tmp_path / "example") == before
+    said = active.run("-m", "softclip", env=env | {"PYTHONPATH": target}).lines()
+    assert said[-1] == "softclip on musa:0: -1.486 to 1.486"
+    assert any("softclip.cu" in word for command in commands(tmp_path) for word in command)
+    assert os.environ.get("MCC_LOG") is None

@@ -1,0 +1,1 @@
+"""Building C++ and CUDA extensions for MUSA with torch's own ``torch.utils.cpp_extension``."""

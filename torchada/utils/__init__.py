@@ -1,0 +1,1 @@
+"""Counterparts of ``torch.utils`` modules, for programs that name torchada."""
