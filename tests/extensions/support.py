@@ -40,8 +40,6 @@ def environment(toolkit, tmp, **more):
 
 def run(arguments, cwd, env, fails=False):
     """Run Python; what it printed. With *fails*, it must fail."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600
-    )
+    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     assert bool(done.returncode) == fails, f"{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Extensions built for MUSA through the whole chain, by a stand-in compiler whose kernels run on the simulated device."""
+"""Extensions built through the whole chain; a stand-in compiler makes kernels that run on the simulated device."""
 
 import json
 import os
@@ -107,7 +107,9 @@ def test_built_from_a_copy_without_ninja(tmp_path, toolkit):
     assert "ninja" not in out and "in place" not in out
     assert run(["-c", USE], project, env).strip() == "rule 1 52"
     assert files(project) == before
-    assert len(commands(tmp_path)) == 2 and all("-x" in command and "-fPIC" in command for command in commands(tmp_path))
+    assert len(commands(tmp_path)) == 2 and all(
+        "-x" in command and "-fPIC" in command for command in commands(tmp_path)
+    )
 
 
 LOAD = """
@@ -131,7 +133,10 @@ PyMODINIT_FUNC INIT() { return PyModule_Create(&module); }
 KERNEL = '''
 #include <cuda_runtime.h>
 __global__ void kernel(float *x, int n) { int i = threadIdx.x; if (i < n) x[i] += EXTRA; }
-cudaError_t launch(float *x, int n, cudaStream_t stream) { kernel<<<1, 32, 0, stream>>>(x, n); return cudaGetLastError(); }
+cudaError_t launch(float *x, int n, cudaStream_t stream) {
+  kernel<<<1, 32, 0, stream>>>(x, n);
+  return cudaGetLastError();
+}
 '''
 x = torch.zeros(4, device="cuda")
 m = load_inline(

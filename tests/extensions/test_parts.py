@@ -1,8 +1,9 @@
-"""Flags, libraries, macros, paths: what torch.utils.cpp_extension and torchada's part of it answer on a MUSA machine."""
+"""Flags, libraries, macros, paths, sources: the parts of building an extension on a MUSA machine."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,7 +41,10 @@ def home(toolkit, monkeypatch):
 @pytest.mark.parametrize(
     "before, after",
     [
-        ("-O2 -g -std=c++17 -Wall -fPIC -I/x -isystem /y -DX=1 -UY", "-O2 -g -std=c++17 -Wall -fPIC -I/x -isystem /y -DX=1 -UY"),
+        (
+            "-O2 -g -std=c++17 -Wall -fPIC -I/x -isystem /y -DX=1 -UY",
+            "-O2 -g -std=c++17 -Wall -fPIC -I/x -isystem /y -DX=1 -UY",
+        ),
         ("-gencode arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90", ""),
         ("--generate-code=arch=compute_80,code=[sm_80,compute_80] -arch=sm_80 -arch sm_90 -code sm_90", ""),
         ("-arch=mp_22", "--offload-arch=mp_22"),
@@ -56,8 +60,14 @@ def home(toolkit, monkeypatch):
         ("-lineinfo -G", "-gline-tables-only -g"),
         ("-Xptxas -O3,-v --ptxas-options=-v -maxrregcount=64", ""),
         ("-Xcudafe --diag_suppress=177 --diag-suppress=20012 -diag-suppress 1", ""),
-        ("-D__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__", "-D__MUSA_NO_HALF_OPERATORS__ -U__MUSA_NO_HALF_CONVERSIONS__"),
-        ("-DNVJPEG_FOUND -D NVJPEG_FOUND=1 --define-macro=NVJPEG_FOUND=2", "-DMTJPEG_FOUND -DMTJPEG_FOUND=1 -DMTJPEG_FOUND=2"),
+        (
+            "-D__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__",
+            "-D__MUSA_NO_HALF_OPERATORS__ -U__MUSA_NO_HALF_CONVERSIONS__",
+        ),
+        (
+            "-DNVJPEG_FOUND -D NVJPEG_FOUND=1 --define-macro=NVJPEG_FOUND=2",
+            "-DMTJPEG_FOUND -DMTJPEG_FOUND=1 -DMTJPEG_FOUND=2",
+        ),
         ("-DWITH_CUDA -DMY_NVJPEG_FOUND", "-DWITH_CUDA -DMY_NVJPEG_FOUND"),
         ("-lcudart -lcublas -lmine -L/x", "-lmusart -lmublas -lmine -L/x"),
         ("-Werror=cross-execution-space-call -Werror=all-warnings -Werror=return-type", "-Werror -Werror=return-type"),
@@ -104,19 +114,54 @@ def test_rows_of_flags_are_whole():
         assert takes or "{}" not in str(new)
 
 
-WORDS = st.sampled_from(["-O3", "-Xcompiler", "-gencode", "-arch=sm_80", "--use_fast_math", "-DX", "-rdc=true", "-lcudart", "-t"])
+WORDS = st.sampled_from(
+    [
+        "-O3",
+        "-Xcompiler -Wall",
+        "-gencode arch=x",
+        "-arch=sm_80",
+        "--use_fast_math",
+        "-DNVJPEG_FOUND",
+        "-rdc=true",
+        "-lcudart",
+    ]
+)
 
 
 @given(st.lists(WORDS))
 def test_flags_are_translated_once(words):
-    once = flags.mcc_flags(words)
+    once = flags.mcc_flags(" ".join(words).split())
     assert flags.mcc_flags(once) == once
 
 
 # ---------------------------------------------------------------- libraries
 def test_libraries(tmp_path):
-    given = ["cudart", "cublas", "cublasLt", "nccl", "nvjpeg", "cudnn", "curand", "cusparse", "cusolver", "cufft", "cuda"]
-    made = ["musart", "mublas", "mublasLt", "mccl", "mtjpeg", "mudnn", "murand", "musparse", "musolver", "mufft", "musa"]
+    given = [
+        "cudart",
+        "cublas",
+        "cublasLt",
+        "nccl",
+        "nvjpeg",
+        "cudnn",
+        "curand",
+        "cusparse",
+        "cusolver",
+        "cufft",
+        "cuda",
+    ]
+    made = [
+        "musart",
+        "mublas",
+        "mublasLt",
+        "mccl",
+        "mtjpeg",
+        "mudnn",
+        "murand",
+        "musparse",
+        "musolver",
+        "mufft",
+        "musa",
+    ]
     assert flags.libraries([*given, "mine", "c10", "c10_cuda", "torch_cuda"]) == [*made, "mine", "c10"]
     for name in ("nvToolsExt", "cufile", "nppig", "nvidia-ml"):
         with pytest.raises(NotOnMusa, match=name):
@@ -173,7 +218,12 @@ def test_paths(home):
     lib = os.path.join(os.path.dirname(torch.__file__), "lib")
     include = os.path.join(os.path.dirname(torch.__file__), "include")
     cpu = [include, os.path.join(include, "torch", "csrc", "api", "include")]
-    for found in (cpp.include_paths(), cpp.include_paths("cpu"), cpp.include_paths(cuda=False), cpp.include_paths(False)):
+    for found in (
+        cpp.include_paths(),
+        cpp.include_paths("cpu"),
+        cpp.include_paths(cuda=False),
+        cpp.include_paths(False),
+    ):
         assert found == cpu
     device = [*cpu, f"{home}/include", ours.stable_compat_include_dir()]
     for found in (
@@ -240,7 +290,9 @@ def test_cuda_extension(home):
 
 
 def test_flags_removed_from_torchs_list_are_removed_from_the_vendors(monkeypatch):
-    monkeypatch.setattr(musa_extension, "COMMON_MCC_FLAGS", ["-D__MUSA_NO_HALF_OPERATORS__", "-D__MUSA_NO_HALF2_OPERATORS__", "-mtgpu"])
+    monkeypatch.setattr(
+        musa_extension, "COMMON_MCC_FLAGS", ["-D__MUSA_NO_HALF_OPERATORS__", "-D__MUSA_NO_HALF2_OPERATORS__", "-mtgpu"]
+    )
     monkeypatch.setattr(cpp, "COMMON_NVCC_FLAGS", ["-D__CUDA_NO_HALF2_OPERATORS__"])
     assert shims._compile_words(["-O2"]) == ["-x", "musa", "-O2", "-D__MUSA_NO_HALF2_OPERATORS__", "-mtgpu"]
     assert shims._compile_words(["-x", "musa"])[:2] == ["-x", "musa"]
@@ -334,7 +386,9 @@ def test_only_what_is_reached_is_ported(project, monkeypatch):
     (project / "inc/sub/.git").mkdir()
     (project / "a_b.h").write_text(CUDA)
     port(project, ["k.cu"], ["inc"])
-    ported = {str(p.relative_to(project)) for p in project.rglob("*.*") if p.is_file() and "musaError_t" in p.read_text()}
+    ported = {
+        str(p.relative_to(project)) for p in project.rglob("*.*") if p.is_file() and "musaError_t" in p.read_text()
+    }
     assert {name for name in ported if not name.startswith("build")} == {"k.cu", "a_b.h", "inc/inc.h", "inc/named.h"}
     assert (project / "k.cu").read_text().startswith('#include "a_b.h"\n#include <inc.h>\n#include NAMED\n')
 
@@ -353,7 +407,7 @@ def test_links_are_refused_before_anything_is_written(project, tmp_path):
     assert (project / "k.cu").read_text() == CUDA == (tmp_path / "real.cu").read_text()
     assert not (project / "build").exists()
     made = port(project, ["k.cu", "linked.cu", "u.cu"], how="copy")
-    assert [open(name).read().endswith(MUSA) for name in made.sources] == [True] * 3
+    assert [Path(name).read_text().endswith(MUSA) for name in made.sources] == [True] * 3
     assert (tmp_path / "real.cu").read_text() == CUDA
 
 
@@ -364,8 +418,8 @@ def test_sources_outside_the_project_are_copied(project, tmp_path, capsys):
     made = port(project, ["../csrc/k.cu"])
     assert "outside" in capsys.readouterr().out and (tmp_path / "csrc/k.cu").read_text().endswith(CUDA)
     (source,) = made.sources
-    assert open(source).read() == '#include "k.h"\n' + MUSA and made.last == [str(tmp_path / "csrc")]
-    assert open(os.path.join(os.path.dirname(source), "k.h")).read() == MUSA
+    assert Path(source).read_text() == '#include "k.h"\n' + MUSA and made.last == [str(tmp_path / "csrc")]
+    assert Path(source).with_name("k.h").read_text() == MUSA
     stamp = os.stat(source).st_mtime_ns
     port(project, ["../csrc/k.cu"])
     assert os.stat(source).st_mtime_ns == stamp
@@ -439,7 +493,8 @@ def test_mapping():
 def test_the_vendors_own_build(toolkit, tmp_path):
     """On the simulated device, torch_musa's BuildExtension and MUSAExtension build MUSA sources with the toolkit."""
     (tmp_path / "k.mu").write_text(
-        '#include <musa_runtime.h>\n__global__ void k(int *x) { *x = 7; }\nextern "C" int run() { int x; k<<<1, 1>>>(&x); return x; }\n'
+        "#include <musa_runtime.h>\n__global__ void k(int *x) { *x = 7; }\n"
+        'extern "C" int run() { int x; k<<<1, 1>>>(&x); return x; }\n'
     )
     (tmp_path / "setup.py").write_text(
         "import torchada.simulator; torchada.simulator.install()\n"
@@ -448,7 +503,7 @@ def test_the_vendors_own_build(toolkit, tmp_path):
         "      cmdclass={'build_ext': BuildExtension.with_options(no_python_abi_suffix=True)})\n"
     )
     env = {**os.environ, "TORCHADA": "0", "MUSA_HOME": str(toolkit), "LD_LIBRARY_PATH": f"{toolkit}/lib"}
-    env["PYTHONPATH"] = os.pathsep.join(sys.path[:0] + [str(toolkit.parents[0]), os.getcwd()])
+    env["PYTHONPATH"] = str(Path(torchada.__file__).parents[1])
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

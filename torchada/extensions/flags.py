@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from ..errors import NotOnMusa
 from ..porting.tables import Tables
@@ -69,7 +70,8 @@ def mcc_flags(flags: Iterable[str]) -> list[str]:
 
 
 def _row(flag: str, value: str | None, rest: Iterator[str]) -> list[str]:
-    takes, new, why, *lost = _ROWS[flag]
+    row: tuple[Any, ...] = _ROWS[flag]
+    takes, new, why, *lost = row
     if takes and value is None:
         value = next(rest, "")
     if isinstance(new, dict):

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ConfigError, TorchadaError
-from ..porting.journal import Journal, JournalError, journal_for, write
+from ..porting.journal import JournalError, journal_for, write
 from ..porting.port import PTX_MODES
-from ..porting.tree import MARKS, SUFFIXES, exclusions
+from ..porting.protect import Protection, inside
+from ..porting.tree import portable
 from ..porting.work import FileResult, port_files
+from ..toolkit import toolkit_home
 
 WAYS = ("in-place", "copy", "off")
 COPY = "set TORCHADA_PORT=copy to build from a ported copy, which leaves the sources alone"
-SYSTEM = ("/usr", "/opt", "/lib", "/etc")
-PACKAGES = ("site-packages", "dist-packages")
-_INCLUDE = re.compile(rb"""^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)""", re.MULTILINE)
+SYSTEM = ("/usr/include", "/usr/local/include", "/usr/lib/gcc")
+_INCLUDE = re.compile(
+    rb"""^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)""", re.MULTILINE
+)
 _COMPUTED = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+([A-Za-z_]\w*)[ \t]*(?:\(|\r?$|/)", re.MULTILINE)
 _PATHS = re.compile(rb"""^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)[ \t]*\r?$""", re.MULTILINE)
 
@@ -77,7 +79,7 @@ def port(
     Raises:
         FileNotFoundError: a source is not there.
         PortingError: a source is a link, or a file cannot be read, written or ported.
-        NotATextError, ValueError: as `Porter`.
+        ConfigError: an environment variable has a value that is not known.
     """
     for source in sources:
         if not os.path.isfile(source):
@@ -85,76 +87,61 @@ def port(
     if how == "off":
         return Ported(list(sources), [], [])
     root = os.path.realpath(root)
-    outside = [source for source in sources if not _below(os.path.realpath(source), root)]
     if how == "in-place":
         for source in sources:
             if os.path.islink(source):
-                raise PortingError(f"the source {source} is a link, and what it leads to is not changed in place: {COPY}")
-        if not outside:
+                raise PortingError(
+                    f"the source {source} is a link, and what it leads to is not changed in place: {COPY}"
+                )
+        why = _why_not_here(sources, root)
+        if not why:
             _in_place(sources, include_dirs, root, rules, verbose)
             return Ported(list(sources), [], [])
-        print(f"torchada: {outside[0]} is outside {root}: this extension is built from a ported copy of its sources")
+        print(f"torchada: {why}: this extension is built from a ported copy of its sources")
     return _copy(sources, include_dirs, root, build, rules, verbose)
 
 
-def _below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+def _why_not_here(sources: Sequence[str], root: str) -> str:
+    """Why *sources* are not ported in place; empty: they are."""
+    for source in sources:
+        if not inside(os.path.realpath(source), root):
+            return f"{source} is outside {root}"
+    protected = Protection().root(Path(root))
+    return protected and f"{root} is not changed ({protected})"
 
 
-def _installed(roots: Iterable[str | None]) -> list[str]:
-    return [os.path.realpath(root) for root in roots if root]
-
-
-def toolchain_folders() -> list[str]:
-    """Where headers of torch, torch_musa, Python and the toolkits lie: never ported, never copied."""
-    from ..toolkit import toolkit_home
-
-    packages = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "torch_musa", "torchada")]
+def _toolchain() -> list[str]:
+    """Where headers of Python, of the toolkits and of the system lie: neither ported nor copied."""
     paths = sysconfig.get_paths()
-    return _installed(
-        [
-            *(os.path.dirname(file) for file in packages if file),
-            paths["include"],
-            paths["platinclude"],
-            toolkit_home(),
-            os.environ.get("CUDA_HOME"),
-            "/usr/include",
-            "/usr/local/include",
-            "/usr/lib/gcc",
-        ]
-    )
+    places = [paths["include"], paths["platinclude"], toolkit_home(), os.environ.get("CUDA_HOME"), *SYSTEM]
+    return [os.path.realpath(place) for place in places if place]
 
 
 def in_project(root: str) -> Callable[[str], bool]:
-    """Whether a header may be ported in place: below *root*, and neither installed, excluded nor in a nested checkout."""
-    paths, names = exclusions(os.environ.get("TORCHADA_EXCLUDE_DIRS"))
-    paths = [*paths, *toolchain_folders()]
+    """Whether a header may be ported in place: below *root*, not installed, excluded or in a nested checkout."""
+    guard, toolchain = Protection(os.environ.get("TORCHADA_EXCLUDE_DIRS")), _toolchain()
 
     def own(path: str) -> bool:
-        real = os.path.realpath(path)
-        if not _below(real, root) or any(_below(real, folder) for folder in paths):
+        folder = os.path.dirname(os.path.realpath(path))
+        if not inside(folder, root) or guard.whole(folder) or any(inside(folder, place) for place in toolchain):
             return False
-        parts = os.path.relpath(real, root).split(os.sep)[:-1]
-        if names.intersection(parts) or set(PACKAGES).intersection(parts):
-            return False
-        folder = root
-        for part in parts:
-            folder = os.path.join(folder, part)
-            if any(os.path.lexists(os.path.join(folder, mark)) for mark in MARKS):
+        while folder != root:
+            if guard.folder(folder):
                 return False
+            folder = os.path.dirname(folder)
         return True
 
     return own
 
 
 def copyable() -> Callable[[str], bool]:
-    """Whether a header goes into a ported copy: all but the toolchain's, the system's and excluded ones."""
-    paths, names = exclusions(os.environ.get("TORCHADA_EXCLUDE_DIRS"))
-    paths = [*paths, *toolchain_folders()]
+    """Whether a header goes into a ported copy: all but the toolchain's, those of torch and excluded ones."""
+    guard = Protection(os.environ.get("TORCHADA_EXCLUDE_DIRS"))
+    places = [*_toolchain(), *guard.roots]
 
     def own(path: str) -> bool:
-        real = os.path.realpath(path)
-        return not any(_below(real, folder) for folder in paths) and not names.intersection(real.split(os.sep))
+        folder = os.path.dirname(os.path.realpath(path))
+        return not guard.whole(folder) and not any(inside(folder, place) for place in places)
 
     return own
 
@@ -190,7 +177,9 @@ def reached(sources: Sequence[str], include_dirs: Sequence[str], own: Callable[[
     return list(found)
 
 
-def _add(path: str, folders: Iterable[str], own: Callable[[str], bool], found: dict[str, None], todo: list[str]) -> None:
+def _add(
+    path: str, folders: Iterable[str], own: Callable[[str], bool], found: dict[str, None], todo: list[str]
+) -> None:
     for folder in folders:
         file = os.path.normpath(os.path.join(folder, path))
         if os.path.isfile(file):
@@ -206,7 +195,7 @@ def _results(
     """What porting *files* gives; told on standard output. PortingError: one cannot be ported."""
     names = [os.path.relpath(file, root) for file in files]
     asked = {os.path.relpath(os.path.abspath(file), root) for file in listed}
-    wanted = [name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES]
+    wanted = [name for name in names if portable(name)]
     # In this process: a setup.py need not have the guard that starting others asks for.
     results = list(port_files(Path(root), wanted, headers=names, rules=rules, ptx=ptx(), workers=1))
     for result in results:

@@ -27,7 +27,7 @@ FLAGS = {
     # ---- arithmetic
     "--use_fast_math -use_fast_math": (False, "-ffast-math", "Clang's name"),
     "--fmad -fmad": (True, {"true": "-ffp-contract=fast", "false": "-ffp-contract=off"}, "Clang's name"),
-    "--ftz -ftz": (True, "", "mcc's flag for denormals is not known", True),
+    "--ftz -ftz": (True, {"true": "-fmusa-flush-denormals-to-zero", "false": ""}, "mcc's name"),
     "--prec-div -prec-div": (True, "", "mcc's flag for exact division is not known", True),
     "--prec-sqrt -prec-sqrt": (True, "", "mcc's flag for exact roots is not known", True),
     "--maxrregcount -maxrregcount": (True, "", "mcc has no bound on registers: use __launch_bounds__", True),

@@ -1,8 +1,7 @@
 """Values drawn softly inside a limit, by a CUDA kernel of its own: python -m softclip"""
 
-import torch
-
 import softclip_cuda  # noqa: F401  (registers the operator)
+import torch
 
 
 def clip(x, limit):

@@ -73,8 +73,9 @@ struct Shape {
   dim3 grid, block;
   Shape(dim3 grid, dim3 block, size_t = 0, musaStream_t = nullptr) : grid(grid), block(block) {}
 };
+template <class T> struct Same { using type = T; };  // not deduced from the arguments
 template <class... P> auto launch(Shape shape, void (*kernel)(P...)) {
-  return [=](std::type_identity_t<P>... arguments) {
+  return [=](typename Same<P>::type... arguments) {
     for (unsigned b = 0; b < shape.grid.x; ++b) {
       Barrier shared(shape.block.x);
       std::vector<std::thread> threads;

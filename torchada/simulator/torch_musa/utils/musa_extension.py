@@ -123,7 +123,7 @@ class BuildExtension(build_ext):
     def with_options(cls, **options):
         """A subclass whose constructor gets *options*."""
 
-        class cls_with_options(cls):
+        class cls_with_options(cls):  # type: ignore[misc, valid-type]
             def __init__(self, *args, **kwargs):
                 super().__init__(*args, **{**kwargs, **options})
 
