@@ -110,17 +110,35 @@ def in_comment(text: str, position: int) -> bool:
     return "//" in line or near.rfind("/*") > near.rfind("*/")
 
 
-def closing(text: str, position: int, pairs: re.Pattern[str] = BRACKET, reach: int = 1 << 16) -> int:
-    """The end of the bracket that opens at *position*; -1: not within *reach* characters."""
-    depth = 0
-    for match in pairs.finditer(text, position, position + reach):
-        if match[0] in "({":
-            depth += 1
-        elif match[0] in ")}":
-            depth -= 1
-            if not depth:
-                return match.end()
-    return -1
+class Closer:
+    """Finds where brackets of one *text* end. A text with many that do not end is no code: then it looks less far."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.patience = text, 40
+        self.macros: dict[str, bool] = {}
+
+    def __call__(self, position: int, pairs: re.Pattern[str] = BRACKET, reach: int = 1 << 16) -> int:
+        """The end of the bracket that opens at *position*; -1: not within *reach* characters."""
+        depth = 0
+        for match in pairs.finditer(self.text, position, position + (reach if self.patience > 0 else 200)):
+            if match[0] in "({":
+                depth += 1
+            elif match[0] in ")}":
+                depth -= 1
+                if not depth:
+                    return match.end()
+        self.patience -= 1
+        return -1
+
+    def defines(self, name: str, new: str) -> bool:
+        """Whether the text has a macro *name* whose definition names *new*."""
+        if name not in self.macros:
+            self.macros[name] = self._defines(name, new)
+        return self.macros[name]
+
+    def _defines(self, name: str, new: str) -> bool:
+        rule = rf"#\s*define\s+{name}\b(?:[^\n\\]|\\\r?\n|\\.)*\b{re.escape(new)}\b"
+        return bool(re.search(rule, self.text))
 
 
 def threshold(tables: Tables, operator: str, number: int) -> tuple[str, int] | str:
@@ -181,10 +199,11 @@ def architecture(tables: Tables, text: str, start: int, end: int) -> list[Edit] 
     return "a value on NVIDIA's scale that is compared with no plain number"
 
 
-def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[Edit | None, str]:
+def assembly(closing: Closer, start: int, end: int, device: bool, mode: str) -> tuple[Edit | None, str]:
     """Inline PTX at *start*: the edit (None: keep it) and what to report (empty: this is not PTX)."""
+    text = closing.text
     head = PTX_HEAD.match(text, end)
-    stop = closing(text, head.end() - 1) if head else -1
+    stop = closing(head.end() - 1) if head else -1
     if not head or stop < 0:
         return None, ""
     body = text[head.end() : stop - 1]
@@ -201,18 +220,18 @@ def assembly(text: str, start: int, end: int, device: bool, mode: str) -> tuple[
     if mode == "error":
         new = f'static_assert(false, "{PTX_ERROR}")'
         return Edit(start, stop, new + ends, "PTX"), "inline PTX became a compile-time error"
-    zeros = []
+    zeros, inner = [], Closer(body)
     for operand in OPERAND.finditer(body):
-        close = closing(body, operand.end() - 1)
+        close = inner(operand.end() - 1)
         place = re.sub(r"\\?\s+", " ", body[operand.end() - 1 : close])
         zeros.append(f"{place} = {{}};")
     new = f"do {{ {' '.join(zeros)}{' ' if zeros else ''}}} while (0)"
     return Edit(start, stop, new + ends, "PTX"), "inline PTX became a stub that sets its outputs to zero"
 
 
-def defines_itself(text: str, start: int, end: int, new: str) -> bool:
+def defines_itself(closing: Closer, start: int, end: int, new: str) -> bool:
     """Whether the name at *start* is being defined in terms of *new*, what it would be renamed to."""
-    word = re.compile(rf"\b{re.escape(new)}\b")
+    text, word = closing.text, re.compile(rf"\b{re.escape(new)}\b")
     follows = SPACE.match(text, end)
     right = follows.end() if follows else end
     if directive(text, start) == "define" and re.search(r"#\s*define\s+$", text[max(0, start - 120) : start]):
@@ -221,25 +240,30 @@ def defines_itself(text: str, start: int, end: int, new: str) -> bool:
     where = directive(text, start)
     guard = where in ("ifdef", "ifndef", "undef") or re.search(r"\bdefined\s*\(?\s*$", text[max(0, start - 40) : start])
     if guard:  # of such a definition
-        rule = rf"#\s*define\s+{text[start:end]}\b(?:[^\n\\]|\\\r?\n|\\.)*\b{re.escape(new)}\b"
-        return bool(re.search(rule, text))
-    head = re.split(r"[;{}]", text[max(0, start - REACH) : start])[-1]
+        return closing.defines(text[start:end], new)
     if (
         text[right : right + 1] == ":"
         and text[right + 1 : right + 2] != ":"
-        and re.search(r"\b(?:struct|class)\b", head)
+        and re.search(r"\b(?:struct|class)\b", _statement(text, start))
     ):
         return bool(word.search(text, right, max(right, text.find("{", right, right + REACH))))
     if text[right : right + 1] == "{":
-        stop = closing(text, right, BRACE, REACH)
+        stop = closing(right, BRACE, REACH)
         return bool(";" not in text[right:stop] and word.search(text, right, stop)) if stop > 0 else False
     if text[right : right + 1] == "=" and text[right + 1 : right + 2] != "=":
         return bool(word.search(text, right, max(right, text.find(";", right, right + REACH))))
     if text[right : right + 1] == ";":
+        head = _statement(text, start)
         return bool(re.search(r"\btypedef\b", head) and word.search(head))
     if text[right : right + 1] == "(":
-        close = closing(text, right)
+        close = closing(right)
         brace = BODY.match(text, close) if close > 0 else None
-        stop = closing(text, brace.end() - 1, BRACE) if brace else -1
+        stop = closing(brace.end() - 1, BRACE) if brace else -1
         return bool(brace and stop > 0 and word.search(text, brace.end(), stop))
     return False
+
+
+def _statement(text: str, position: int) -> str:
+    """What stands before the place, from where its statement begins."""
+    start = max(0, position - REACH, *(text.rfind(sign, max(0, position - REACH), position) + 1 for sign in ";{}"))
+    return text[start:position]

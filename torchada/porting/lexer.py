@@ -16,6 +16,7 @@ BLOCK = r"/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?"  # an unterminated comment reaches 
 LINE = r"//[^\n\\]*(?:\\(?:\r?\n|.)?[^\n\\]*)*"  # a continued line comment goes on
 STRING = r'"[^"\\\n]*(?:\\(?:\r\n|.)[^"\\\n]*)*"'
 CHAR = r"'[^'\\\n]*(?:\\(?:\r\n|.)[^'\\\n]*)*'"
+OPENING = r'"(?P<{0}>[^()\\\s"]{{0,16}})\('
 RAW = r'R"(?P<{0}>[^()\\\s"]{{0,16}})\(.*?\)(?P={0})"'
 GAP = r"(?:[ \t\f\v]|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*"  # white space that a directive may hold
 SPACE = re.compile(r"(?:\s|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/|//[^\n]*)*")  # white space between any two tokens
@@ -122,8 +123,8 @@ KEY = re.compile("|".join(KEYS))
 
 def scanner(words: Iterable[str] = (), odd: bool = True) -> re.Pattern[str]:
     """An expression whose matches are the rests of words from one of `KEYS` on, whole *words*, ``#include`` directives,
-    and what holds no code: comments, literals, messages of ``#error``; if *odd*, also raw literals and numbers with
-    separators, which few texts have (`ODD` tells).
+    and what holds no code: comments, literals, messages of ``#error``; if *odd*, also where raw literals open, and
+    numbers with separators, which few texts have (`ODD` tells).
 
     Every branch begins with a fixed character, so that `re` skips other text in C; the fewer of these, the faster.
     """
@@ -131,7 +132,7 @@ def scanner(words: Iterable[str] = (), odd: bool = True) -> re.Pattern[str]:
     if odd:
         for number, first in enumerate("RuUL"):
             rest = {"R": "", "u": "8?R"}.get(first, "R")
-            branches.append(rf"{first}(?<!\w{first}){rest}{RAW.format(f'edge{number}')[1:]}")
+            branches.append(rf"{first}(?<!\w{first}){rest}{OPENING.format(f'edge{number}')}")
         branches += [rf"{digit}(?<!\w{digit})[\w.]*(?:'\w+)+" for digit in "0123456789"]
     exact: dict[str, list[str]] = {}
     for word in words:
@@ -142,3 +143,26 @@ def scanner(words: Iterable[str] = (), odd: bool = True) -> re.Pattern[str]:
 
 
 ODD = re.compile(r"""R"[^()\\\s"]{0,16}\(|'(?<=[0-9a-fA-F]')[0-9a-fA-F]""")
+
+
+def stops(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    """Where the matches of a scanner's *pattern* begin and end in *text*, raw literals whole."""
+    position = 0
+    endless: set[str] = set()  # openings of raw literals that nothing closes: what follows them is code
+    while position >= 0:
+        begin, position = position, -1
+        for match in pattern.finditer(text, begin):
+            start, end = match.span()
+            if text[end - 1] != "(" or text[start] not in "RuUL":
+                yield start, end
+                continue
+            quote = text.index('"', start)
+            close = f'){text[quote + 1 : end - 1]}"'
+            found = -1 if close in endless else text.find(close, end)
+            if found < 0:
+                endless.add(close)
+                position = quote
+            else:
+                position = found + len(close)
+                yield start, position
+            break

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ..errors import ConfigError
 from . import contexts, flashinfer
 from .changes import Ported
-from .lexer import whole
+from .lexer import stops, whole
 from .rewrite import Text
 from .tables import Tables
 
@@ -61,8 +61,7 @@ class Porter:
         of the project's own files, which keep their names."""
         original, text = text, whole(text)
         state = Text(self.tables, self.ptx, text, name, own_header or (lambda path: False))
-        for match in self.tables.scanner(text).finditer(text):
-            start, end = match.span()
+        for start, end in stops(self.tables.scanner(text), text):
             first = text[start]
             if first in SIMPLE or start < state.done:
                 continue

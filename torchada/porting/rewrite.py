@@ -41,7 +41,7 @@ class Text:
     def __init__(self, tables: Tables, ptx: str, text: str, name: str, own_header: Callable[[str], bool]) -> None:
         self.tables, self.ptx, self.text, self.own_header = tables, ptx, text, own_header
         self.device = bool(SUFFIX.search(name) or DEVICE.search(text))
-        self.pieces: list[str] = []
+        self.closing = contexts.Closer(text)
         self.edits: list[Edit] = []
         self.found: list[tuple[int, str, str, bool]] = []
         self.done = 0
@@ -93,7 +93,7 @@ class Text:
         new = found.new
         if new not in self.mentions:
             self.mentions[new] = new in text
-        if self.mentions[new] and contexts.defines_itself(text, start, end, new):
+        if self.mentions[new] and contexts.defines_itself(self.closing, start, end, new):
             self.problem(start, word, f"kept: it is defined here by {new}, its own MUSA name", note=True)
             return
         self.edit(start, end, new, found.evidence)
@@ -170,7 +170,7 @@ class Text:
         self.problem(start, word, "programmatic dependent launch has no MUSA counterpart")
 
     def assembly(self, start: int, end: int, word: str) -> None:
-        edit, why = contexts.assembly(self.text, start, end, self.device, self.ptx)
+        edit, why = contexts.assembly(self.closing, start, end, self.device, self.ptx)
         if why:
             self.problem(start, word, why, note=self.ptx == "stub")
         if edit:
