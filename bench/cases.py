@@ -32,6 +32,8 @@ class Case:
     asks: str = ""  # the module the statements belong to; "masked" is masqueraded in mode active
 
 
+MM = "torch.mm(half, half, out_dtype=torch.float32)"
+
 CASES = (
     Case("torch.cuda.X, second access", "torch.musa.device_count", "torch.cuda.device_count", 2.0),
     Case("device_count()", "torch.musa.device_count()", "torch.cuda.device_count()", 1.05),
@@ -46,6 +48,8 @@ CASES = (
     Case("x.is_cuda", "x.is_cuda", "x.is_cuda", 50e-9, absolute=True),
     Case('torch.device("cuda:0")', 'torch.device("musa:0")', 'torch.device("cuda:0")', 1.0),
     Case("operator without a device: c + c", "c + c", "c + c", 1.03),
+    Case("isfinite of 2^20 numbers", "big.isfinite()", "big.isfinite()", 1.0, source="no slower than torch_musa's"),
+    Case("mm with out_dtype, 256 x 256", *2 * (MM,), 1.5, source="two conversions more than a right kernel"),
     Case("device.type", "d.type", "d.type", 1.03),
     Case("device.type while others are masqueraded", "d.type", "d.type", 100e-9, True, asks="plain"),
     Case("device.type in a masqueraded module", "d.type", "d.type", 100e-9, True, asks="masked"),
@@ -105,7 +109,13 @@ def prepare(mode: str, case: Case) -> dict[str, object]:
         atexit.register(folder.cleanup)
         write_modules(Path(folder.name))
     x = torch.ones(2, device="musa")
-    return names | {"torch": torch, "x": x, "c": torch.ones(2), "d": x.device, "find": find, "load": load}
+    tensors = {
+        "x": x,
+        "c": torch.ones(2),
+        "big": torch.ones(2**20, device="musa"),
+        "half": torch.ones(256, 256).half().musa(),
+    }
+    return names | tensors | {"torch": torch, "d": x.device, "find": find, "load": load}
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from torchada.simulator import counters
 from torchada.simulator.profiles import PROFILES
 from torchada.tables.ops import RULES
 
-LOG, PRODUCTS, HEURISTICS, COMPILED = RULES[0:2], RULES[2:4], RULES[6:7], RULES[7:]
+LOG, PRODUCTS, HEURISTICS, COMPILED, CLUTTER = RULES[0:2], RULES[2:4], RULES[6:7], RULES[7:10], RULES[10]
 INF, NAN = float("inf"), float("nan")
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -216,6 +216,24 @@ def test_a_right_product_is_used_as_it_is(undecided: None, rule_off: Any) -> Non
     assert calls == [(16, 16), (16, 16), (3, 40), (3, 40)]
 
 
+@pytest.mark.parametrize("defective", [True, False])
+def test_the_probe_tells_a_right_kernel_from_a_wrong_one(defective: bool, undecided: None) -> None:
+    import torch_musa
+
+    native, (left, right, expected) = torch_musa._MUSAC, factors((2, 3, 40), torch.bfloat16)
+    active = {name for name, on in native._sim_defects().items() if on}
+    try:
+        native._sim_set_defects(active | {"mm_out_dtype"} if defective else active - {"mm_out_dtype"})
+        torch.testing.assert_close(torch.bmm(left, right, out_dtype=torch.float32).cpu(), expected)
+        assert ops._healthy == {"bmm": not defective}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):  # decided: the same in a capture
+                torch.bmm(left, right, out_dtype=torch.float32)
+    finally:
+        native._sim_set_defects(active)
+
+
 # ---------------------------------------------------------------- isfinite
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_is_finite_does_not_wait(dtype: torch.dtype, rule_off: Any) -> None:
@@ -306,6 +324,74 @@ def test_template_heuristics(rule_off: Any) -> None:
     finally:
         table.pop(key, None)
         registry._HEURISTIC_CACHE.clear()
+
+
+def test_clutter(rule_off: Any, caplog: pytest.LogCaptureFixture) -> None:
+    utils = importlib.import_module("torch._inductor.utils")
+    device = torch.device("cuda:0")
+
+    def lines() -> list[str]:
+        caplog.clear()
+        utils.is_big_gpu.cache_clear()
+        assert utils.is_big_gpu(device) is False  # what it decides stays
+        utils.log.warning("something else")
+        return [record.getMessage() for record in caplog.records]
+
+    utils.log.addHandler(caplog.handler)  # torch's loggers hand nothing on
+    try:
+        assert set(lines()) == {"something else"}
+        with rule_off(CLUTTER.id):
+            assert "Not enough SMs to use max_autotune_gemm mode" in lines()
+    finally:
+        utils.log.removeHandler(caplog.handler)
+        utils.is_big_gpu.cache_clear()
+
+
+# ---------------------------------------------------------------- streams, and Tensor.musa
+def test_streams_are_found_by_their_path() -> None:
+    """Dynamo's guards resolve it: compiled once, and no break."""
+    import torch_musa
+    from torch._dynamo.testing import CompileCounter
+
+    assert torch.cuda.streams is importlib.import_module("torch.cuda.streams")
+    for name in ("Stream", "Event", "ExternalStream"):
+        kind = getattr(torch.cuda.streams, name)
+        assert kind is getattr(importlib.import_module("torch_musa.core.stream"), name)
+    assert torch.cuda.streams.Stream is torch.cuda.Stream is torch_musa.Stream
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        stream = torch.cuda.streams.Stream(device=x.device)
+        with torch.cuda.stream(stream):
+            y = x * 2
+        torch.cuda.current_stream().wait_stream(stream)
+        return y
+
+    counter = CompileCounter()
+    compiled = torch.compile(double, backend=counter, fullgraph=True)
+    for value in (1.0, 2.0, 3.0):
+        assert compiled(torch.full((2,), value, device="cuda")).tolist() == [2 * value] * 2
+    assert counter.frame_count == 1
+    torch._dynamo.reset()
+
+
+def test_musa_and_cuda_do_not_call_each_other_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2)
+    assert x.musa().device == x.cuda().device == torch.device("cuda:0")
+    for device in (1, "cuda:1", "musa:1", torch.device("cuda:1")):
+        assert x.musa(device).device == x.cuda(device).device == torch.device("musa:1")
+    own_to, own_musa = torch.Tensor.to, torch.Tensor.musa  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:  # a torch_musa whose musa() is a cuda() of its own
+        patch.setattr(torch.Tensor, "musa", lambda self, *args, **kwargs: self.cuda(*args, **kwargs))
+        assert x.musa("cuda:1").device == x.cuda(1).device == torch.device("cuda:1")
+        assert torch.nn.Linear(1, 1).cuda().weight.is_cuda
+    with monkeypatch.context() as patch:  # and one whose to() goes through musa()
+
+        def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            device = torch.device(args[0]) if args and isinstance(args[0], (str, torch.device)) else None
+            return own_musa(self, device) if device is not None and device.type == "musa" else own_to(self, *args)
+
+        patch.setattr(torch.Tensor, "to", to)
+        assert x.musa(1).device == x.cuda(1).device == x.to("cuda:1").device == torch.device("cuda:1")
 
 
 # ---------------------------------------------------------------- gates

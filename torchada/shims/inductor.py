@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -36,3 +37,17 @@ def fill_heuristics() -> Callable[[], None]:
             del registry._HEURISTIC_CACHE[key]
 
     return undo
+
+
+_CLUTTER = frozenset({"Not enough SMs to use max_autotune_gemm mode"})
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg not in _CLUTTER
+
+
+def drop_clutter() -> Callable[[], None]:
+    """Lines of this one logger that measure a MUSA card by NVIDIA's."""
+    logger = logging.getLogger("torch._inductor.utils")
+    logger.addFilter(_is_news)
+    return lambda: logger.removeFilter(_is_news)

@@ -17,6 +17,7 @@ __all__ = ["MIRRORS", "PACKAGES", "RULES"]
 
 RULES = (
     *_TORCH,
+    *_OPS,  # its hook of captures lies below those of the graphs' own rows
     *_CUDA,
     *_ACCELERATOR,
     *_BACKENDS,
@@ -24,6 +25,5 @@ RULES = (
     *_DISTRIBUTED,
     *_EXTENSIONS,
     *_NATIVE,
-    *_OPS,
     *_MASQUERADE,
 )

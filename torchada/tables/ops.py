@@ -18,6 +18,16 @@ LOG = each(
     test=f"{_TEST}::test_log_in_place",
 )
 
+CLUTTER = (
+    Rule(
+        "torch._inductor.utils:is_big_gpu",
+        Install("inductor:drop_clutter"),
+        when="not env:TORCHADA_DISABLE_OP_OVERRIDE_CLUTTER",
+        why="max-autotune counts multiprocessors by NVIDIA's cards and warns that a MUSA card has too few of them",
+        test=f"{_TEST}::test_clutter",
+    ),
+)
+
 _CAPTURED = f"{_COMPILED}::test_row_is_needed"
 
 COMPILED = (
@@ -86,4 +96,4 @@ HEURISTICS = (
     ),
 )
 
-RULES = (*LOG, *PRODUCTS, *FINITE, *HEURISTICS, *COMPILED)
+RULES = (*LOG, *PRODUCTS, *FINITE, *HEURISTICS, *COMPILED, *CLUTTER)
