@@ -186,11 +186,14 @@ static int translate_device_slowly(PyObject *o, PyObject **out)
     return *out == NULL ? -1 : 1;
 }
 
-/* A few ns: can translate() have something to do? */
+/* A few ns: can translate() have something to do? torch takes bytes wherever it takes a string. */
 static inline int is_candidate(PyObject *o)
 {
     if (PyUnicode_Check(o)) {
         return is_cuda_text(o);
+    }
+    if (PyBytes_CheckExact(o)) {
+        return PyBytes_GET_SIZE(o) >= 4 && memcmp(PyBytes_AS_STRING(o), "cuda", 4) == 0;
     }
     return Py_TYPE(o) == config.device_type && (!config.by_payload || payload(o)[0] == config.type_byte);
 }
@@ -202,6 +205,12 @@ static int translate(PyObject *o, PyObject **out)
     }
     if (PyUnicode_Check(o)) {
         return translate_text(o, out);
+    }
+    if (PyBytes_CheckExact(o)) {
+        PyObject *text = PyUnicode_DecodeLatin1(PyBytes_AS_STRING(o), PyBytes_GET_SIZE(o), NULL);
+        int changed = text == NULL ? -1 : translate_text(text, out);
+        Py_XDECREF(text);
+        return changed;
     }
     if (config.by_payload && config.by_index[payload(o)[1]] != NULL) {
         *out = Py_NewRef(config.by_index[payload(o)[1]]);

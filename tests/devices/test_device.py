@@ -193,3 +193,12 @@ def test_out_of_memory_is_told_in_the_words_programs_look_for() -> None:
     assert pickle.loads(pickle.dumps(raised.value)).args == (text,)
     with torchada.disabled(), pytest.raises(torch.OutOfMemoryError, match=r"^MUSA out of memory\."):
         torch.empty(1 << 45, dtype=torch.uint8, device="musa")
+
+
+def test_bytes_where_torch_takes_a_string() -> None:
+    assert torch.device(b"cuda:1") == torch.device("cuda:1")  # type: ignore[call-overload]
+    x = torch.zeros(1, device=b"cuda:1")  # type: ignore[call-overload]
+    assert x.get_device() == 1
+    assert x.to(b"cuda").is_cuda and x.to(b"cpu").device.type == "cpu"  # type: ignore[call-overload]
+    with pytest.raises(RuntimeError, match="Invalid device string: 'cuda:x'"):
+        x.to(b"cuda:x")  # type: ignore[call-overload]

@@ -143,3 +143,27 @@ if "deepspeed" in INSTALLED:
         """
         world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29517"}
         assert run_python(code, env=world).stdout.splitlines()[-1] == "musa:0 True musa:0"
+
+
+if "stable_baselines3" in INSTALLED:
+
+    def test_stable_baselines(run_python):
+        code = """
+            import torchada, torch
+            from stable_baselines3.common.utils import get_device
+            print(get_device("auto"), get_device("cuda:1"), get_device("cpu"))
+        """
+        assert run_python(code).stdout.splitlines()[-1] == "musa musa:1 cpu"
+        assert run_python(code, env=WITHOUT_ROWS).stdout.splitlines()[-1] == "cpu cpu cpu"
+
+
+if "ignite" in INSTALLED:
+
+    def test_ignite(run_python):
+        code = """
+            import torchada, torch
+            import ignite.distributed as idist
+            print(idist.device(), next(idist.auto_model(torch.nn.Linear(2, 2)).parameters()).device)
+        """
+        assert run_python(code).stdout.splitlines()[-1] == "musa musa:0"
+        assert run_python(code, env=WITHOUT_ROWS).stdout.splitlines()[-1] == "cpu cpu"

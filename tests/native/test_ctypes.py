@@ -145,6 +145,9 @@ def test_asking_for_a_cuda_library_finds_its_counterpart(folder, monkeypatch, tm
         assert _number(library.cudaGetDeviceCount) == 3
     assert _number(ctypes.cdll.LoadLibrary("libnccl.so.2").ncclGetVersion) == 21105
     assert _number(ctypes.CDLL(name="libnccl.so.2", mode=ctypes.RTLD_GLOBAL).ncclGetVersion) == 21105
+    # Where only the program's part of the toolkit is installed the plain names, which compilers use, are missing.
+    (home / "lib" / "libmccl.so").rename(home / "lib" / "libmccl.so.2")
+    assert _number(ctypes.CDLL("libnccl.so.2").ncclGetVersion) == 21105
     # A file that is there is what was meant.
     (tmp_path / "libcudart.so.12").write_bytes((folder / "libmusart.so").read_bytes())
     own = ctypes.CDLL(str(tmp_path / "libcudart.so.12"))

@@ -57,4 +57,5 @@ def _candidates(name: Any) -> list[str]:
     if other is None or (os.path.dirname(path) and os.path.exists(path)):
         return []
     homes = [home for home in (os.environ.get("MUSA_HOME"), os.environ.get("MUSA_PATH"), "/usr/local/musa") if home]
-    return [other + version for version in VERSIONS] + [os.path.join(home, "lib", other) for home in homes]
+    places = ["", *(os.path.join(home, "lib", "") for home in homes)]
+    return [f"{place}{other}{version}" for place in places for version in VERSIONS]

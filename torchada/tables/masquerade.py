@@ -90,4 +90,18 @@ PACKAGES = (
         why="chooses its CPU accelerator; its operators, which are CUDA kernels, keep the true answers",
         test=f"{_REAL}::test_deepspeed",
     ),
+    Masquerade(
+        "stable-baselines3",
+        ">=2.9,<3",
+        ("stable_baselines3",),
+        why='device="cuda" silently becomes the CPU where torch.cuda is not available',
+        test=f"{_REAL}::test_stable_baselines",
+    ),
+    Masquerade(
+        "pytorch-ignite",
+        ">=0.4.13,<0.6",
+        ("ignite",),
+        why="idist.device() is the CPU, and auto_model moves the model there",
+        test=f"{_REAL}::test_ignite",
+    ),
 )
