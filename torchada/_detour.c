@@ -86,9 +86,11 @@ typedef struct {
     PyObject *word;    /* strings["cuda"] */
     PyTypeObject *device_type;
     PyObject *devices; /* our copy: native cuda device -> translated device */
+    PyTypeObject *plain; /* methods of its own instances get devices, not their names */
     int by_payload;    /* layout proven: byte 0 of the payload is the type, byte 1 the index */
     unsigned char type_byte, translated_byte;
     PyObject *by_index[256]; /* borrowed from devices */
+#define NO_INDEX 255     /* -1 in a byte */
 } Config;
 static Config config;
 
@@ -219,6 +221,17 @@ static int translate(PyObject *o, PyObject **out)
     return translate_device_slowly(o, out);
 }
 
+/* The device in place of its name, which torch has to parse: for the usual names. */
+static int translate_to_device(PyObject *o, PyObject **out)
+{
+    if (!PyUnicode_CheckExact(o) || !is_cuda_text(o) || PyUnicode_GET_LENGTH(o) > 6) {
+        return translate(o, out);
+    }
+    int index = PyUnicode_GET_LENGTH(o) == 4 ? NO_INDEX : PyUnicode_1BYTE_DATA(o)[5] - '0';
+    *out = Py_XNewRef(config.by_index[index]);
+    return *out == NULL ? translate(o, out) : 1;
+}
+
 /* Do the first two bytes after the object head hold type and index? The objects at hand must say so: all keys share a
  * type byte, all values share another one, keys differ in the index byte, and a value has the index byte of its key. */
 static void prove_payload(Config *c)
@@ -264,7 +277,7 @@ static int refuse_unsupported(void)
     return 0;
 }
 
-static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices)
+static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices, PyObject *plain)
 {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
@@ -286,8 +299,8 @@ static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyOb
         return -1;
     }
     if (device_type == Py_None) {
-        if (devices != Py_None) {
-            PyErr_SetString(PyExc_ValueError, "devices are given without a device_type");
+        if (devices != Py_None || plain != Py_None) {
+            PyErr_SetString(PyExc_ValueError, "devices or plain are given without a device_type");
             return -1;
         }
         return 0;
@@ -308,6 +321,13 @@ static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyOb
         }
     }
     prove_payload(c);
+    if (plain != Py_None) {
+        if (!PyType_Check(plain)) {
+            PyErr_Format(PyExc_TypeError, "plain is a type, not %R", plain);
+            return -1;
+        }
+        c->plain = (PyTypeObject *)Py_NewRef(plain);
+    }
     return 0;
 }
 
@@ -317,19 +337,20 @@ static void drop_config(Config *c)
     Py_XDECREF(c->word);
     Py_XDECREF(c->devices);
     Py_XDECREF(c->device_type);
+    Py_XDECREF(c->plain);
 }
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"strings", "device_type", "devices", NULL};
-    PyObject *strings, *device_type = Py_None, *devices = Py_None;
-    if (refuse_unsupported() < 0 || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:configure", names, &PyDict_Type,
-                                                                 &strings, &device_type, &devices)) {
+    static char *names[] = {"strings", "device_type", "devices", "plain", NULL};
+    PyObject *strings, *device_type = Py_None, *devices = Py_None, *plain = Py_None;
+    if (refuse_unsupported() < 0 || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:configure", names, &PyDict_Type,
+                                                                 &strings, &device_type, &devices, &plain)) {
         return NULL;
     }
     Config fresh, old = config;
     memset(&fresh, 0, sizeof(fresh));
-    if (fill_config(&fresh, strings, device_type, devices) < 0) {
+    if (fill_config(&fresh, strings, device_type, devices, plain) < 0) {
         drop_config(&fresh);
         return NULL;
     }
@@ -443,13 +464,15 @@ static PyObject *copy_tuple(PyObject *tuple)
 
 /* Translate in *args and *kwargs, which become new references. `ours` says that pack() made them; a caller's are never
  * written but copied on the first change. */
-static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int ours)
+static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int ours, PyObject *self)
 {
+    int plain = self != NULL && Py_TYPE(self) == config.plain && h->shim == NULL;
+    int (*const translate_one)(PyObject *, PyObject **) = plain ? translate_to_device : translate;
     PyObject *a = Py_NewRef(*args), *k = Py_XNewRef(*kwargs), *old, *t;
     int changed;
     for (int i = 0; i < h->npos; i++) {
         Py_ssize_t at = h->pos[i];
-        if (at >= PyTuple_GET_SIZE(a) || (changed = translate(old = PyTuple_GET_ITEM(a, at), &t)) == 0) {
+        if (at >= PyTuple_GET_SIZE(a) || (changed = translate_one(old = PyTuple_GET_ITEM(a, at), &t)) == 0) {
             continue;
         }
         if (changed < 0) {
@@ -474,7 +497,7 @@ static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int our
             continue;
         }
         Py_INCREF(old); /* comparing devices may run any code */
-        changed = translate(old, &t);
+        changed = translate_one(old, &t);
         Py_DECREF(old);
         if (changed == 0) {
             continue;
@@ -569,7 +592,7 @@ static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObj
         return concerned < 0 ? NULL : call_native_method(s, self, args, kwargs);
     }
     Py_INCREF(h); /* the call may restore and drop this very detour */
-    if (translate_call(h, &args, &kwargs, 0) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, self) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? call_with(h->shim, h->original, self, args, kwargs)
@@ -613,7 +636,7 @@ static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t
     Py_INCREF(h); /* first: an allocation may start a collection, and that may run code that restores */
     if (pack(args, n, kwnames, &tuple, &dict) == 0) {
         PyObject *a = tuple, *k = dict;
-        if (translate_call(h, &a, &k, 1) == 0) {
+        if (translate_call(h, &a, &k, 1, NULL) == 0) {
             int shim = wants_shim(h, a, k);
             if (shim >= 0) {
                 result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
@@ -732,7 +755,7 @@ static PyObject *run_new(int slot, PyTypeObject *type, PyObject *args, PyObject 
         }
     }
     Py_INCREF(h);
-    if (translate_call(h, &args, &kwargs, 0) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, NULL) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? run_type_shim(h, &original_new_def, (PyObject *)type, args, kwargs)
@@ -754,7 +777,7 @@ static int run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
         return e->native_init(self, args, kwargs);
     }
     Py_INCREF(h);
-    if (translate_call(h, &args, &kwargs, 0) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, NULL) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim > 0) {
             PyObject *result = run_type_shim(h, &original_init_def, self, args, kwargs);

@@ -169,6 +169,8 @@ def test_devices_of_the_same_type_byte_prove_nothing(new_copy, victim):
         (({"cuda": "musa"}, int, {1: "x"}), TypeError),
         (({"cuda": "musa"}, None, {}), ValueError),
         (({}, int, {}), TypeError),
+        (({"cuda": "musa"}, None, None, int), ValueError),
+        (({"cuda": "musa"}, int, {}, 1), TypeError),
     ],
 )
 def test_a_bad_configuration_changes_nothing(detour, arguments, error):
@@ -369,6 +371,34 @@ def test_method_keywords_in_every_way(detour, victim, name):
         **{f"partial, {k}": v for k, v in keyword_ways(victim, functools.partial(descr, thing)).items()},
     }
     check_ways(calls, lambda: detour.redirect(descr, (), ("device",)), lambda r: r[1]["device"])
+
+
+def test_methods_of_plain_objects_get_the_device(new_copy, victim):
+    class Sub(victim.Thing):
+        pass
+
+    detour, device = new_copy(), victim.Device
+    spellings = {"cuda": "musa", **{f"cuda:{i}": f"musa:{i}" for i in range(10)}}
+    devices = {device(old): device(new) for old, new in spellings.items() if old != "cuda:9"}
+    assert detour.configure(spellings, device, devices, victim.Thing) == "payload"
+    for name in WITH_KEYWORDS:
+        handle = detour.redirect(victim.Thing.__dict__[name], (0,), ("device",))
+        plain, sub = getattr(victim.Thing(), name), getattr(Sub(), name)
+        for old, new in spellings.items():
+            if old == "cuda:9":  # no device of this name was given
+                assert plain(old)[0][0] == plain(device=old)[1]["device"] == new
+            else:
+                assert plain(old)[0][0] is plain(device=old)[1]["device"] is devices[device(old)]
+            assert sub(old)[0][0] == sub(device=old)[1]["device"] == new
+        assert plain("cuda:10")[0][0] == "musa:10"
+        assert plain(Text("cuda"))[0][0] == "musa"
+        assert plain(device("cuda:1"))[0][0] is devices[device("cuda:1")]
+        assert plain("cpu")[0][0] == "cpu"
+        handle.restore()
+        shim = detour.redirect(victim.Thing.__dict__[name], (0,), (), lambda original, self, *args: args)
+        assert plain("cuda") == ("musa",)
+        shim.restore()
+    detour.configure({})
 
 
 @pytest.mark.parametrize("name", WITH_POSITION)
