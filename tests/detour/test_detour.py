@@ -116,7 +116,27 @@ def test_str_subclasses_translate_by_content(detour):
     assert type(detour.translate(Text("cuda:1"))) is str
 
 
-@pytest.mark.parametrize("value", [None, 0, 1.5, b"cuda", ["cuda"], ("cuda",), {"cuda": 1}, object()])
+def test_bytes_are_text(detour):
+    assert detour.translate(b"cuda") == "musa" and detour.translate(b"cuda:1") == "musa:1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        0,
+        1.5,
+        b"cudas",
+        b"cuda:x",
+        b"cuda\xff",
+        b"",
+        bytearray(b"cuda"),
+        ["cuda"],
+        ("cuda",),
+        {"cuda": 1},
+        object(),
+    ],
+)
 def test_other_types_come_back_themselves(detour, value):
     assert detour.translate(value) is value
 
