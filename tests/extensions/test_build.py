@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.activation.conftest import active  # noqa: F401  (an environment with the start file)
 from tests.extensions.support import HERE, ROOT, environment, make_toolkit, run
+from torchada.utils.cpp_extension import stable_compat_box_header
 
 USE = """
 import torch, project_cuda
@@ -167,6 +169,69 @@ def test_load_inline(tmp_path, toolkit):
     told = run(["-c", LOAD, str(tmp_path / "own")], tmp_path, env)
     assert "nvcc's flag -Xptxas is left out: there is no ptxas" in told
     assert [("-ffast-math" in command) for command in commands(tmp_path)] == [True, False]
+
+
+STABLE = """
+#include <cuda_runtime.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/Dispatch.h>
+#include <tuple>
+
+template <typename T>
+__global__ void add_kernel(const T *x, T *y, T by, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] + by;
+}
+template <typename T> void add_as(const torch::stable::Tensor &x, torch::stable::Tensor &y, double by) {
+  add_kernel<T><<<1, 8>>>(x.const_data_ptr<T>(), y.mutable_data_ptr<T>(), static_cast<T>(by), x.numel());
+}
+std::tuple<torch::stable::Tensor, int64_t> add(const torch::stable::Tensor &x, double by) {
+  STD_TORCH_CHECK(x.is_cuda() && x.device().is_cuda() && x.is_contiguous(), "a contiguous CUDA tensor");
+  torch::stable::Tensor y = torch::stable::empty_like(x);
+  THO_DISPATCH_SWITCH(x.scalar_type(), "add",
+    THO_DISPATCH_CASE(torch::headeronly::ScalarType::Float, [&] { add_as<scalar_t>(x, y, by); })
+    THO_DISPATCH_CASE(torch::headeronly::ScalarType::Int, [&] { add_as<scalar_t>(x, y, by); }));
+  STD_CUDA_KERNEL_LAUNCH_CHECK();
+  return {y, static_cast<int64_t>(x.sizes().size() + x.element_size())};
+}
+void fail(const torch::stable::Tensor &) { STD_CUDA_CHECK(cudaErrorInvalidValue); }
+
+STABLE_TORCH_LIBRARY(stable_ext, m) {
+  m.def("add(Tensor x, float by) -> (Tensor, int)");
+  m.def("fail(Tensor x) -> ()");
+}
+STABLE_TORCH_LIBRARY_IMPL(stable_ext, CUDA, m) {
+  m.impl("add", TORCH_BOX(&add));
+  m.impl("fail", TORCH_BOX(&fail));
+}
+"""
+
+USE_STABLE = """
+import sys, torch
+from torch.utils.cpp_extension import load
+load("stable_ext", [sys.argv[1]], is_python_module=False)
+x = torch.arange(10.0, device="cuda").view(2, 5)
+for x in (x, x.int()):
+    y, n = torch.ops.stable_ext.add(x, 3.0)
+    assert torch.equal(y, x + 3) and y.dtype == x.dtype and n == 6, (y, n)
+try:
+    torch.ops.stable_ext.fail(x)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(
+    not os.path.exists(Path(torch.__file__).with_name("include") / "torch/csrc/stable/ops.h"),
+    reason="torch has a stable ABI since 2.9",
+)
+def test_code_for_torchs_stable_abi(tmp_path, toolkit):
+    (tmp_path / "k.cu").write_text(STABLE)
+    told = run(["-c", USE_STABLE, str(tmp_path / "k.cu")], tmp_path, environment(toolkit, tmp_path))
+    assert "musaErrorInvalidValue failed: error" in told
+    (command,) = commands(tmp_path)
+    assert command[command.index("-include") + 1] == stable_compat_box_header()
 
 
 def test_the_example_installs_under_the_start_file(tmp_path, toolkit, active):  # noqa: F811

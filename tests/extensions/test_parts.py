@@ -476,6 +476,41 @@ def test_own_rules(project, monkeypatch):
         shims._own_rules(Wrong())
 
 
+# ---------------------------------------------------------------- headers
+GIVES_WAY = """
+#include <torch/headeronly/core/Dispatch.h>
+#include <torch/csrc/stable/macros.h>
+#include <torch/csrc/stable/device.h>
+#include <cuda_runtime.h>
+"""
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_headers_give_way_to_those_of_others(tmp_path, first):
+    """Where torch, or a toolkit, has a header of this name, that one is read wherever the folders stand."""
+    theirs = tmp_path / "include"
+    for number, line in enumerate(GIVES_WAY.split()[1::2]):
+        path = theirs / line.strip("<>")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"int theirs_{number};\n")
+    (tmp_path / "x.cpp").write_text(GIVES_WAY)
+    folders = [ours.stable_compat_include_dir(), str(theirs)]
+    command = ["c++", "-E", "-P", *(f"-I{path}" for path in (folders if first else folders[::-1])), "x.cpp"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [word for n in range(4) for word in ("int", f"theirs_{n};")], done.stderr
+
+
+def test_headers_that_nobody_else_has(tmp_path, toolkit):
+    (tmp_path / "x.cpp").write_text(
+        "#include <cuda_runtime.h>\n#include <torch/headeronly/util/HeaderOnlyArrayRef.h>\n"
+    )
+    includes = [f"-I{ours.stable_compat_include_dir()}", f"-I{toolkit}/include"]
+    command = ["c++", "-std=c++17", "-E", *includes, "x.cpp"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "musaError_t" in done.stdout and "class HeaderOnlyArrayRef" in done.stdout, done.stderr
+    assert Path(ours.stable_compat_box_header()).parent == Path(ours.stable_compat_include_dir())
+
+
 # ---------------------------------------------------------------- names
 def test_mapping():
     rule = _mapping._MAPPING_RULE

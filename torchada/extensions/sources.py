@@ -37,11 +37,13 @@ class PortingError(TorchadaError, RuntimeError):
 
 
 class Ported(NamedTuple):
-    """What an extension is built from: its *sources*, and folders to search for headers before and after its own."""
+    """What an extension is built from: its *sources*, folders to search for headers before and after its own, and
+    whether it is written for torch's *stable* ABI."""
 
     sources: list[str]
     first: list[str]
     last: list[str]
+    stable: bool = False
 
 
 def way() -> str:
@@ -85,7 +87,7 @@ def port(
         if not os.path.isfile(source):
             raise FileNotFoundError(f"the source {source} of this extension is not there (looked in {os.getcwd()})")
     if how == "off":
-        return Ported(list(sources), [], [])
+        return Ported(list(sources), [], [], _stable(reached(sources, include_dirs, copyable())))
     root = os.path.realpath(root)
     if how == "in-place":
         for source in sources:
@@ -95,8 +97,8 @@ def port(
                 )
         why = _why_not_here(sources, root)
         if not why:
-            _in_place(sources, include_dirs, root, rules, verbose)
-            return Ported(list(sources), [], [])
+            files = _in_place(sources, include_dirs, root, rules, verbose)
+            return Ported(list(sources), [], [], _stable(files))
         print(f"torchada: {why}: this extension is built from a ported copy of its sources")
     return _copy(sources, include_dirs, root, build, rules, verbose)
 
@@ -209,7 +211,7 @@ def _results(
 
 def _in_place(
     sources: Sequence[str], include_dirs: Sequence[str], root: str, rules: Mapping[str, str] | None, verbose: bool
-) -> None:
+) -> list[str]:
     files = reached(sources, include_dirs, in_project(root))
     listed = {os.path.realpath(source) for source in sources}
     changed = []
@@ -224,7 +226,7 @@ def _in_place(
             raise PortingError(f"{file} is read-only: make it writable, or {COPY}")
         changed.append((result.path, result.old, result.new))
     if not changed:
-        return
+        return files
     journal = journal_for(Path(root), building=True)
     try:
         with journal.locked():
@@ -239,6 +241,7 @@ def _in_place(
         f"torchada: ported {len(changed)} of {len(files)} files in place; "
         f"python -m torchada port {root} --undo gives them back"
     )
+    return files
 
 
 def _copy(
@@ -259,7 +262,12 @@ def _copy(
         _put(Path(target + file), data, os.stat(file).st_mode & 0o777 | 0o200)
     folders = [os.path.abspath(folder) for folder in include_dirs]
     first = [target + folder for folder in folders if os.path.isdir(target + folder)]
-    return Ported([target + os.path.abspath(source) for source in sources], first, _folders(sources))
+    copies = [target + os.path.abspath(source) for source in sources]
+    return Ported(copies, first, _folders(sources), _stable(files))
+
+
+def _stable(files: Sequence[str]) -> bool:
+    return any(b"torch/csrc/stable/" in Path(file).read_bytes() for file in files)
 
 
 def _folders(sources: Sequence[str]) -> list[str]:

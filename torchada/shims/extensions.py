@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import TorchadaError
 from ..extensions import flags, sources
-from ..extensions.stable import stable_compat_include_dir
+from ..extensions.stable import stable_compat_box_header, stable_compat_include_dir
 from ..porting.tables import IDENTIFIER
 from ..redirect import redirect_python
 from ..toolkit import toolkit_home
@@ -23,6 +23,7 @@ from .cuda_members import put
 Undo = Callable[[], None]
 MARK = "_torchada_cuda"  # on an Extension that CUDAExtension made
 DEVICES = ("cuda", "musa")
+_KEYS: dict[str, Any] = {"cxx": [], "nvcc": []}
 _LANGUAGE = re.compile(r"-x[ =]?musa")
 _HOST_MACRO = re.compile(r"^('?-[DU]\s*)(\w+)")
 
@@ -195,6 +196,14 @@ def _one_key(given: Any) -> Any:
     return merged
 
 
+def _with_box(given: Any) -> Any:
+    """Compile flags, with the header for code of torch's stable ABI before all others."""
+    if isinstance(given, dict):
+        return {key: _with_box(given.get(key, [])) if key in ("cxx", "nvcc") else given[key] for key in _KEYS | given}
+    box = stable_compat_box_header()
+    return list(given) if box in given else [*given, "-include", box]
+
+
 def build_extension() -> Undo:
     """Redirect the method that builds, and give the class ``get_mapping_rule``, which subclasses extend."""
     module = _torch()
@@ -248,6 +257,8 @@ def build_extensions(original: Callable[[Any], None], self: Any) -> None:
         ported = sources.port(ext.sources, ext.include_dirs, os.getcwd(), self.build_temp, how=how, rules=rules)
         ext.sources = [os.path.relpath(source) if os.path.isabs(source) else source for source in ported.sources]
         ext.include_dirs = _once([*ported.first, *ext.include_dirs, *ported.last])
+        if ported.stable:
+            ext.extra_compile_args = _with_box(ext.extra_compile_args)
     self.compiler.src_extensions += [".mu", ".muh"]
     compile_one = self.compiler._compile
 
@@ -279,6 +290,9 @@ def jit_compile(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     ported = sources.port(names, folders, os.getcwd(), build, how=how, verbose=given["verbose"])
     given["sources"] = ported.sources
     given["extra_include_paths"] = _once([*ported.first, *folders, *ported.last])
+    if ported.stable:
+        for name in ("extra_cflags", "extra_cuda_cflags"):
+            given[name] = _with_box(given[name] or [])
     return original(*bound.args, **bound.kwargs)
 
 
