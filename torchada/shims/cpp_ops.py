@@ -19,7 +19,6 @@ import torch_musa
 from torch_musa.musa_graph.graphs import MUSAGraph
 
 from ..errors import TorchadaError, TorchadaWarning
-from ..ops import build
 from ..platform import env_flag
 from ..redirect import redirect_python
 from .device import BACKEND
@@ -106,6 +105,8 @@ def calls(name: str) -> int:
 
 
 def _load() -> Any:
+    from ..ops import build  # not at every start
+
     debug = env_flag("TORCHADA_DEBUG_CPP_OPS")
     with build.ensure() as path:
         try:
@@ -126,7 +127,7 @@ def _load() -> Any:
 def _call(function: str, name: str) -> None:
     error = getattr(_library[0], function)(name.encode())
     if error:
-        raise build.OpsBuildError(error.decode())
+        raise TorchadaError(error.decode())
 
 
 def _remove(name: str) -> None:
@@ -165,7 +166,7 @@ def _check(names: list[str]) -> None:
     thread.join()
     if answer:
         error = answer[0]
-        raise build.OpsBuildError(f"on {device} they do not work ({type(error).__name__}: {error})") from error
+        raise TorchadaError(f"on {device} they do not work ({type(error).__name__}: {error})") from error
 
 
 def _try_log(device: torch.device) -> None:
