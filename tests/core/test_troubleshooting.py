@@ -10,7 +10,12 @@ VARIABLE = re.compile(  # what differs each time, and what stands in front of a 
     r"\.\.\.|'\w*'|\b[XxN3]\b|\w+Error: |\bnvidia-ml-py\b|(?:MUSA|CUDA) out|invalid device|\bcu\w+|\d+|musa\b"
     r"|__main__\S*"
 )
-OTHERS = ("can't open file", "should be GPU", "Invalid device string")  # Python's, Lightning's, torch's in C++
+OTHERS = (
+    "can't open file",
+    "should be GPU",
+    "Invalid device string",
+    "unsupported device type",
+)  # Python's, Lightning's, torch's in C++
 
 
 def _source() -> str:

@@ -104,6 +104,8 @@ def deepspeed() -> None:
     torch.cuda.set_device(rank)
     config = {
         "train_micro_batch_size_per_gpu": BATCH,
+        "gradient_clipping": 0.0,
+        "zero_allow_untested_optimizer": True,
         "optimizer": {"type": "SGD", "params": {"lr": RATE}},
         "zero_optimization": {"stage": 2 if sys.argv[2:] == ["zero"] else 0},
     }

@@ -74,8 +74,8 @@ def share(method):
     return [*result, child.exitcode]
 
 
-def loaded(**options):
-    batches = list(DataLoader(Squares(), batch_size=4, num_workers=2, **options))
+def loaded(workers, **options):
+    batches = list(DataLoader(Squares(), batch_size=4, num_workers=workers, **options))
     on_device = [batch.cuda(non_blocking=True) for batch in batches]
     return [batch.is_pinned() for batch in batches], torch.cat(on_device)[:, 0].tolist(), on_device[0].is_cuda
 
@@ -106,7 +106,7 @@ def child_error(outbox):
 
 
 def broken(rank):
-    if rank == 1:
+    if rank == 0:
         raise ValueError(f"rank {rank} of cuda:{torch.zeros(1, device=f'cuda:{rank}').get_device()}")
 
 
@@ -125,8 +125,8 @@ def main() -> None:
 
     for method in ("spawn", "forkserver"):
         result[method] = share(method)
-    result["pinned"] = loaded(pin_memory=True)
-    result["spawned workers"] = loaded(pin_memory=True, multiprocessing_context="spawn", persistent_workers=True)
+    result["pinned"] = loaded(2, pin_memory=True)
+    result["spawned workers"] = loaded(1, pin_memory=True, multiprocessing_context="spawn", persistent_workers=True)
 
     child = context.Process(target=child_error, args=(outbox,))
     child.start()
@@ -134,7 +134,7 @@ def main() -> None:
     child.join(100)
     result["worker after use"] = failing()
     try:
-        mp.spawn(broken, nprocs=2)
+        mp.spawn(broken, nprocs=1)
     except mp.ProcessRaisedException as error:
         result["spawned error"] = str(error)
     with open(os.path.join(sys.argv[1], "result"), "w") as file:

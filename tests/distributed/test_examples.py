@@ -48,8 +48,8 @@ def test_two_processes_learn(tmp_path: Path, program: Path):
 
 
 @pytest.mark.slow
-def test_with_an_activation_line(tmp_path: Path):
-    program = next(path for path in PROGRAMS if path.stem == "ddp")
-    (tmp_path / "ddp.py").write_text("import torchada\n" + program.read_text())
-    found = losses(torchrun(tmp_path, tmp_path / "ddp.py"))
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_with_an_activation_line(tmp_path: Path, program: Path):
+    (tmp_path / program.name).write_text("import torchada\n" + program.read_text())
+    found = losses(torchrun(tmp_path, tmp_path / program.name))
     assert found[-1] < 0.9 * found[0], found

@@ -74,8 +74,8 @@ def test_start_methods(processes):
     messages, bad_fork, on_cpu = processes["fork after use"]
     assert [message.startswith(SPAWN) for message in messages] == [True] * len(messages), messages
     assert bad_fork is True and on_cpu == 2.0
-    assert "Process 1 terminated with the following error" in processes["spawned error"]
-    assert "ValueError: rank 1 of cuda:1" in processes["spawned error"]
+    assert "Process 0 terminated with the following error" in processes["spawned error"]
+    assert "ValueError: rank 0 of cuda:0" in processes["spawned error"]
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
