@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.porting.crash import crashes
+from torchada.porting import Porter
 from torchada.porting.command import main
 from torchada.porting.journal import Journal, JournalError
 from torchada.porting.tree import walk
 from torchada.porting.work import port_files
 
+PORTER = Porter()
 KERNEL = (
     b'\xef\xbb\xbf#include <cuda_runtime.h>\r\n#include "own_cuda.h"\r\nvoid f() { cudaFree(0); } // \xff \xe9 cudaFree'
 )
@@ -271,6 +273,42 @@ def test_a_full_disk_leaves_the_old_file(project, monkeypatch, capsys):
     assert "not written: No space left on device" in capsys.readouterr().out
     monkeypatch.undo()
     assert {k: v for k, v in contents(project).items() if not k.startswith(".torchada-port")} == before
+
+
+def test_a_file_that_cannot_grow_leaves_the_old_one(project):
+    """A limit of the kernel's, as a full disk: the write itself fails."""
+    (project / "large.cu").write_text("cudaMalloc; " * 2000)
+    before = contents(project)
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192));"
+        "from torchada.porting.command import main; sys.exit(main('port', sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, str(project), "--in-place"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 1
+    assert "large.cu: not written: File too large" in process.stdout
+    assert (project / "csrc" / "kernel.cu").read_bytes() == PORTED
+    assert run(project, "--undo") == 0
+    assert contents(project) == before
+
+
+def test_links_that_lead_nowhere(project, tmp_path):
+    (project / "one.cu").symlink_to("two.cu")
+    (project / "two.cu").symlink_to("one.cu")
+    (project / "up").symlink_to("..")
+    (project / "gone.cu").symlink_to("missing.cu")
+    for i in range(60):
+        (project / f"chain{i}.cu").symlink_to(f"chain{i + 1}.cu")
+    assert run(project, "--in-place") == 0
+    assert run(project, "--undo") == 0
+    assert run(project, "-o", tmp_path / "out") == 0
+
+
+def test_nothing_takes_the_square_of_a_length():
+    begin = time.process_time()
+    PORTER.port('R"x(' * 75_000, "a.cu")  # minutes each, if it did
+    PORTER.port("asm(" * 20_000, "a.cu")
+    assert time.process_time() - begin < 60
 
 
 def test_two_at_once_are_refused(project):

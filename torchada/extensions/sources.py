@@ -229,7 +229,7 @@ def _in_place(
         return files
     journal = journal_for(Path(root), building=True)
     try:
-        with journal.locked():
+        with journal.locked(wait=True):  # builds run side by side
             for path, old, new in changed:
                 journal.replace(path, old, new)
     except (JournalError, OSError) as error:
