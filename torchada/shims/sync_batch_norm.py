@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -122,14 +123,22 @@ OPERATORS = (
 def install() -> Callable[[], None]:
     """Register the operators that torch_musa has no kernel of, when the layer is first used."""
     libraries: list[torch.library.Library] = []
+    turn = threading.Lock()
 
-    def forward(original: Original, ctx: Any, input: torch.Tensor, *rest: Any) -> Any:
-        if not libraries and input.device.type == BACKEND:
-            libraries.append(torch.library.Library("aten", "IMPL"))
+    def register() -> None:
+        with turn:
+            if libraries:
+                return
+            library = torch.library.Library("aten", "IMPL")
             for operator in OPERATORS:
                 name = operator.__name__
                 if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "PrivateUse1"):
-                    libraries[0].impl(name, operator, "PrivateUse1")
+                    library.impl(name, operator, "PrivateUse1")
+            libraries.append(library)
+
+    def forward(original: Original, ctx: Any, input: torch.Tensor, *rest: Any) -> Any:
+        if not libraries and input.device.type == BACKEND:
+            register()
         return original(ctx, input, *rest)
 
     restore = redirect_python(SyncBatchNorm.forward, forward)
