@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from torchada.porting import Porter
+from torchada.porting.lexer import tokens
 
 PORTER = Porter()
 TABLES = PORTER.tables
@@ -411,6 +412,41 @@ def test_any_text_ports_once(text, ptx):
     assert porter.port(once.text, "a.cu").text == once.text
     lines = text.count("\n") + 1
     assert all(1 <= item.line <= lines for item in (*once.changes, *once.problems))
+
+
+TEXTS = st.sampled_from(
+    [
+        *(
+            "cudaMalloc",
+            "__CUDA_ARCH__",
+            " >= 800",
+            "#if ",
+            "\n",
+            "(",
+            ")",
+            " ",
+            "CUDA",
+            "::",
+            "at",
+            "kCUDA",
+            "/*",
+            "*/",
+        ),
+        *("//", '"', "'", 'R"x(', ')x"', "#include <cuda.h>", "#error ", "\\", "u8", "1'0", "#define ", "musaMalloc"),
+        *("TORCH_LIBRARY_IMPL(a, CUDA, m)", ".is_cuda()", ";", "nvmlInit", "\r\n", "\ufeff", "é", "thrust::cuda"),
+        *("= ", "cu##"),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, max_size=30).map("".join))
+def test_nothing_in_comments_and_literals_moves(text):
+    def quoted(text):
+        return [t.text for t in tokens(text) if t.kind in ("comment", "raw", "string", "char", "message")]
+
+    assume(not re.search(r"\\\r?\n", text))  # words that are cut in two are put together
+    assert quoted(PORTER.port(text, "a.cpp").text) == quoted(text)
 
 
 PORTERS = {ptx: Porter(ptx=ptx) for ptx in ("error", "stub", "keep")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from . import contexts
+from . import contexts, lexer
 from .changes import Change, Ported, Problem
 from .contexts import GAP, Edit, directive, in_comment, previous, qualifiers
 from .lexer import PATH
@@ -16,6 +16,7 @@ DEVICE = re.compile(r"__(?:global|device)__")
 TORCH = ("at", "c10", "torch")
 DISPATCHED = ("DeviceType", "DispatchKey", "Backend")
 PATH_AT_END = re.compile(rf"(?:{PATH})$")
+MESSAGE = re.compile(rf"\#{lexer.GAP}(?:error|warning)\b")
 STD = re.compile(rf"{GAP}::{GAP}std\b")
 INNER = re.compile(rf"{GAP}::{GAP}(\w*(?:cuda|CUDA|Cuda)\w*)")
 NO_ARGUMENTS = re.compile(rf"{GAP}\({GAP}\)")
@@ -58,7 +59,7 @@ class Text:
     def include(self, start: int, end: int) -> None:
         """An include directive, or the message of one that holds no code."""
         path = PATH_AT_END.search(self.text, start, end)
-        if not path or not directive(self.text, end):
+        if not path or MESSAGE.match(self.text, start) or not directive(self.text, end):
             return
         inner = path[0][1:-1]
         if (path[0][0] == '"' or inner not in self.tables.headers) and self.own_header(inner):
