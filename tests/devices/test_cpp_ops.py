@@ -509,6 +509,43 @@ def test_threads_draw_and_capture_at_once(fresh: None) -> None:
     assert results == [True] * 4
 
 
+ASYNCHRONOUS = """
+import torchada, torch, torchada.ops
+assert len(torchada.ops.prepare()) == 3
+from torchada.simulator import counters
+for d in (0, 1):
+    s = torch.cuda.Stream(device=d)
+    x = torch.full((1 << 16,), 2.0, device=f"cuda:{d}")
+    w = torch.rand(64, 100, device=f"cuda:{d}")
+    torch.cuda.synchronize(d)
+    with torch.cuda.stream(s):
+        g = torch.cuda.CUDAGraph()
+        g.capture_begin(capture_error_mode="thread_local")
+        before = counters()["host_syncs"]
+        y, z = x.log(), (x + 1).log_()
+        i, j = torch.multinomial(w, 5), torch.multinomial(w, 7, True)
+        assert counters()["host_syncs"] == before
+        g.capture_end()
+        for k in range(20):
+            x.fill_(k + 1.0)
+            g.replay()
+        before = counters()["host_syncs"]
+        a = x.log()
+        x.log_()
+        assert counters()["host_syncs"] == before
+    s.synchronize()
+    torch.testing.assert_close(y.cpu(), torch.full((1 << 16,), 20.0).log())
+    torch.testing.assert_close(a, y)
+    torch.testing.assert_close(z.cpu(), torch.full((1 << 16,), 21.0).log())
+    assert i.max() < 100 and j.max() < 100 and (i.sort(1).values.diff() > 0).all()
+assert torch.cuda.current_device() == 0
+"""
+
+
+def test_on_asynchronous_streams_nothing_is_waited_for(story: Any, run_python: Any) -> None:
+    run_python(ASYNCHRONOUS, env={"TORCH_EXTENSIONS_DIR": str(story["cache"]), "TORCHADA_SIM_ASYNC": "1"})
+
+
 # ---------------------------------------------------------------- the documentation's example
 EXAMPLE = """
 import sys, torchada, torch
