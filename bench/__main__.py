@@ -15,7 +15,7 @@ import pyperf
 from rich.console import Console
 from rich.table import Table
 
-from bench import simulator
+from bench import graphs, simulator
 from bench.cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,6 +150,17 @@ def simulator_cost(write: bool) -> int:
     return 0
 
 
+def graph_cost(write: bool) -> int:
+    """Replays below and above the bound of executables, with rotation and without."""
+    found = graphs.rows(environment())
+    head = ("graphs, executables allowed", "rotation", "replay", "evictions")
+    cells = [(what, how, seconds(value), str(evictions)) for what, how, value, evictions in found]
+    show(head, cells)
+    if write:
+        write_section("<!-- graphs -->", markdown(head, cells))
+    return 0
+
+
 def show(head: tuple[str, ...], cells: list[tuple[str, ...]]) -> None:
     grid = Table(*head)
     for row in cells:
@@ -165,7 +176,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--no-write", action="store_true", help="print only; leave docs/benchmarks.md alone")
     parser.add_argument("--simulator", action="store_true", help="what the simulated device costs over the CPU instead")
+    parser.add_argument(
+        "--graphs", action="store_true", help="what a graph's replay costs with and without rotation instead"
+    )
     options = parser.parse_args()
+    if options.graphs:
+        return graph_cost(write=not options.no_write)
     if options.simulator:
         return simulator_cost(write=not options.no_write)
     with tempfile.TemporaryDirectory() as name:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULES = ("_detour", "_asker")
+MODULES = ("_detour", "_asker", "_rotation")
 NEEDED = (
     "torchada needs a C compiler and the Python headers to build torchada._detour, and {missing}: "
     "install gcc and python3-dev (Debian/Ubuntu), gcc and python3-devel (Fedora/RHEL), or a Python that "

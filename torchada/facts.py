@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from .gates import Facts
+from .graph_settings import graph_settings
 from .ledger import Undo
 from .platform import detect_platform, env_flag
 from .rules import Table
@@ -22,6 +23,7 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 VARIABLES = (
     "TORCHADA",
     "TORCHADA_CPP_OPS_VERBOSE",
+    "TORCHADA_CUDA_GRAPH_DEBUG_DUMP_PATH",
     "TORCHADA_DEBUG_CPP_OPS",
     "TORCHADA_DISABLE_OP_OVERRIDE_BMM",
     "TORCHADA_DISABLE_OP_OVERRIDE_CLUTTER",
@@ -34,6 +36,10 @@ VARIABLES = (
     "TORCHADA_DISABLE_OP_OVERRIDE_TEMPLATE_HEURISTICS",
     "TORCHADA_EXCLUDE_DIRS",
     "TORCHADA_FORCE_CUDA_AVAILABLE",
+    "TORCHADA_GRAPH_AUTOPROBE",
+    "TORCHADA_GRAPH_EXEC_CAP",
+    "TORCHADA_GRAPH_EXEC_MARGIN",
+    "TORCHADA_GRAPH_ROTATION",
     "TORCHADA_MASQUERADE",
     "TORCHADA_NO_MASQUERADE",
     "TORCHADA_PLATFORM",
@@ -67,9 +73,11 @@ def snapshot(table: Table, late: bool) -> Facts:
 
 
 def check_switches(table: Table) -> None:
-    """Raise ConfigError where a switch that some gate asks for has a word that is neither yes nor no."""
+    """Raise ConfigError where a switch that some gate asks for has a word that is neither yes nor no, or a setting of
+    graphs is not understood."""
     for name in sorted(table.switches()):
         env_flag(name)
+    graph_settings()
 
 
 def versions() -> dict[str, str | None]:

@@ -24,9 +24,9 @@ def test_wheel_contents(wheel: Path) -> None:
     outside = {name for name in names if not name.startswith("torchada/") and ".dist-info/" not in name}
     assert outside == {"torchada.pth", "torchada.start"}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    assert {f"torchada/_detour{suffix}", f"torchada/_asker{suffix}"} <= names
+    assert {f"torchada/_detour{suffix}", f"torchada/_asker{suffix}", f"torchada/_rotation{suffix}"} <= names
     assert {"torchada/py.typed", "torchada/_site/sitecustomize.py", "torchada/_site/torchada.pth"} <= names
-    assert not names & {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c"}
+    assert not names & {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c", "torchada/_rotation.c"}
     assert facts["Root-Is-Purelib"] == "false"
     assert "none-any" not in wheel.name
 
@@ -41,14 +41,20 @@ def test_wheel_has_every_source_file(wheel: Path) -> None:
         files = set(listed.stdout.split())
     with zipfile.ZipFile(wheel) as archive:
         left_out = files - set(archive.namelist())
-    assert left_out == {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c"}
+    assert left_out == {"torchada/_build.py", "torchada/_detour.c", "torchada/_asker.c", "torchada/_rotation.c"}
 
 
 def test_sdist_contents(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {"torchada/_detour.c", "torchada/_asker.c", "torchada/_build.py", "sitecustomize/sitecustomize.py"}
+    wanted = {
+        "torchada/_detour.c",
+        "torchada/_asker.c",
+        "torchada/_rotation.c",
+        "torchada/_build.py",
+        "sitecustomize/sitecustomize.py",
+    }
     assert wanted | {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= names
     assert any(name.startswith("tests/") for name in names)
 

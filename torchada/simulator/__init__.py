@@ -106,7 +106,8 @@ def counters() -> dict[str, int]:
     - `host_syncs`: how often the host waited, or would have waited, for the device: `item()`, `synchronize()`,
       copies to or from host memory without `non_blocking`, operators whose output shape depends on data.
     - `host_to_device`, `device_to_host`, `device_to_device` and the same with `_bytes`: copies and their size.
-    - `graph_launches`: replays of graphs. `graph_executables`: instantiated graphs that are alive now.
+    - `graph_launches`: replays of graphs. `graph_executables`: instantiated graphs that are alive now;
+      `graph_executables_cut_off`: those that were destroyed while they had work in flight.
     """
     backend = _backend()
     return {} if backend is None else dict(backend._sim_counters())

@@ -52,6 +52,7 @@ SOURCES = (
     "ops.cpp",
     "defects.cpp",
     "graph.cpp",
+    "musart.cpp",
     "runtime.cpp",
     "module.cpp",
     "module_work.cpp",

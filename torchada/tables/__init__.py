@@ -6,6 +6,7 @@ from .bindings import RULES as _BINDINGS
 from .cuda import RULES as _CUDA
 from .distributed import RULES as _DISTRIBUTED
 from .extensions import RULES as _EXTENSIONS
+from .graph_trees import RULES as _GRAPH_TREES
 from .masquerade import PACKAGES
 from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
@@ -24,6 +25,7 @@ RULES = (
     *_BINDINGS,
     *_DISTRIBUTED,
     *_EXTENSIONS,
+    *_GRAPH_TREES,
     *_NATIVE,
     *_MASQUERADE,
 )

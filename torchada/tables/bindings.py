@@ -63,6 +63,8 @@ RULES = (
         _nccl_version=_mccl_version
         _nccl_version_suffix=_mccl_version_suffix
         _set_storage_access_error_msg=_set_storage_access_error_msg
+        _storage_Use_Count=_storage_Use_Count
+        _tensors_data_ptrs_at_indices_equal=_tensors_data_ptrs_at_indices_equal
         """,
         why=_WHY,
         test=_TEST,

@@ -60,6 +60,7 @@ AMP = (
     ),
 )
 
+_GRAPHS = "tests/cuda/test_graphs.py"
 GRAPHS = (
     Rule(
         "torch.cuda.graphs:CUDAGraph",
@@ -72,6 +73,27 @@ GRAPHS = (
         Detour(shim="cuda_members:new_graph"),
         why="torch 2.8 and later have keep_graph=",
         test=f"{_OTHER}::test_graph_names",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.capture_begin",
+        Detour(shim="cuda_graphs:capture_begin"),
+        when="probe cuda_graphs:watches_captures",
+        why="the first capture starts the rotation of executables; graphs to be written need debug mode before",
+        test=f"{_GRAPHS}::test_more_graphs_than_the_driver_allows",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph.capture_end",
+        Detour(shim="cuda_graphs:capture_end"),
+        when="probe cuda_graphs:writes_graphs",
+        why="TORCHADA_CUDA_GRAPH_DEBUG_DUMP_PATH: every captured graph is written to a file",
+        test=f"{_GRAPHS}::test_graphs_are_written",
+    ),
+    Rule(
+        "torch_musa.musa_graph.graphs:MUSAGraph",
+        Install("cuda_graphs:rotation"),
+        when="probe cuda_graphs:rotates",
+        why="the driver keeps about 2,048 executable graphs alive; models captured in pieces need more",
+        test=f"{_GRAPHS}::test_more_graphs_than_the_driver_allows",
     ),
     Rule(
         "torch_musa.musa_graph.graphs:MUSAGraph.register_generator_state",

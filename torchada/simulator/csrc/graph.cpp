@@ -1,5 +1,6 @@
 // Graphs: torch_musa._MUSAC._MUSAGraph, and the C functions of the MUSA runtime for graph executables.
 #include "memory.h"
+#include "musart.h"
 #include "python.h"
 #include "work.h"
 
@@ -9,35 +10,60 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace sim {
+
+std::atomic<int64_t> executables_cut_off{0};
+
 namespace {
 
 using TemplatePtr = std::shared_ptr<const GraphTemplate>;
 
-// ---- executables ---------------------------------------------------------------------------------------
-// The driver bounds how many are alive. Work in flight keeps what it runs, not the place in that bound.
+// ---- templates and executables ---------------------------------------------------------------------------------------
+// The driver bounds how many executables are alive. Work in flight keeps what it runs, not the place in that bound.
+// Graphs reach both only through the C functions below, as torch_musa goes through libmusart: who has put its own
+// functions in the place of these sees every call.
 
 struct Executable {
   explicit Executable(TemplatePtr t) : graph(std::move(t)) {}
   const TemplatePtr graph;
   std::mutex running; // a launch waits for the one before, on whatever stream
+  std::atomic<int> in_flight{0};
 };
 using ExecutablePtr = std::shared_ptr<Executable>;
 
 struct Executables {
   std::mutex mutex;
   std::map<void*, ExecutablePtr> alive;
-  // Templates the C functions know, by address; owned where musaGraphCreate() made them.
-  struct Known {
-    std::weak_ptr<const GraphTemplate> graph;
-    TemplatePtr owned;
-  };
-  std::map<void*, Known> templates;
+  std::map<void*, TemplatePtr> templates;
 };
 Executables& executables() {
   static auto* instance = new Executables();
   return *instance;
+}
+
+void* own_template(TemplatePtr graph) {
+  void* handle = const_cast<GraphTemplate*>(graph.get());
+  std::lock_guard<std::mutex> lock(executables().mutex);
+  executables().templates.emplace(handle, std::move(graph));
+  return handle;
+}
+
+TemplatePtr find_template(void* handle) {
+  std::lock_guard<std::mutex> lock(executables().mutex);
+  auto found = executables().templates.find(handle);
+  return found == executables().templates.end() ? nullptr : found->second;
+}
+
+bool destroy_template(void* handle) {
+  TemplatePtr last; // its closures go after the lock does
+  std::lock_guard<std::mutex> lock(executables().mutex);
+  auto found = executables().templates.find(handle);
+  if (found == executables().templates.end()) return false;
+  last = std::move(found->second);
+  executables().templates.erase(found);
+  return true;
 }
 
 void* instantiate(TemplatePtr graph) {
@@ -61,6 +87,7 @@ bool destroy_executable(void* handle) {
   auto found = alive.find(handle);
   if (found == alive.end()) return false;
   last = std::move(found->second);
+  if (last->in_flight.load() != 0) count(executables_cut_off);
   alive.erase(found);
   counters().graph_executables = int64_t(alive.size());
   return true;
@@ -92,7 +119,21 @@ void launch(const ExecutablePtr& executable, const c10::Stream& stream) {
     if (capture) refuse_in_capture(capture, "the replay of a graph that draws random numbers");
     numbers = graph.generator->advance(graph.increment);
   }
-  issue(stream, {"graph"}, [executable, stream, numbers] { run_nodes(*executable, stream, numbers); });
+  struct Flight { // until the work is done, or dropped
+    explicit Flight(ExecutablePtr e) : executable(std::move(e)) { ++executable->in_flight; }
+    ~Flight() { --executable->in_flight; }
+    const ExecutablePtr executable;
+  };
+  auto flight = capture ? nullptr : std::make_shared<Flight>(executable);
+  issue(stream, {"graph"}, [executable, flight, stream, numbers] { run_nodes(*executable, stream, numbers); });
+}
+
+// What the C functions below could say only by a number.
+thread_local std::exception_ptr said;
+void check(int code, const char* what) {
+  if (code == 0) return;
+  if (auto error = std::exchange(said, nullptr)) std::rethrow_exception(error);
+  throw_musa_error(code, what);
 }
 
 // ---- a graph -------------------------------------------------------------------------------------------
@@ -127,29 +168,29 @@ class Graph {
     auto capture = std::move(capture_);
     capture_ = nullptr;
     end_allocate_to_pool(device_, pool_);
+    bool something = false;
     try {
-      template_ = std::make_shared<const GraphTemplate>(end_capture(capture));
+      auto graph = std::make_shared<const GraphTemplate>(end_capture(capture));
+      something = !graph->nodes.empty();
+      template_ = own_template(std::move(graph));
     } catch (...) {
       release_pool(device_, pool_);
       throw;
     }
-    executable_ = instantiate(template_);
-    return !template_->nodes.empty();
+    instantiate_template();
+    return something;
   }
 
   void reinstantiate() {
     TORCH_CHECK(template_, "Called MUSAGraph::reinstantiate_graph without a preceding successful capture.");
-    destroy_executable(executable_);
-    executable_ = nullptr;
-    executable_ = instantiate(template_);
+    if (executable_) musaGraphExecDestroy(std::exchange(executable_, nullptr));
+    instantiate_template();
   }
 
   void replay() {
     TORCH_CHECK(executable_, "Called MUSAGraph::replay without a preceding successful capture.");
-    auto executable = find_executable(executable_);
-    if (!executable) throw_musa_error(400, "invalid resource handle");
     DeviceScope scope(device_);
-    launch(executable, current_stream(device_));
+    check(musaGraphLaunch(executable_, stream_handle(current_stream(device_))), "invalid resource handle");
   }
 
   PoolId pool() const {
@@ -170,10 +211,9 @@ class Graph {
       }
       release_pool(device_, pool_);
     }
-    if (executable_) destroy_executable(executable_);
-    executable_ = nullptr;
+    if (executable_) musaGraphExecDestroy(std::exchange(executable_, nullptr));
     if (!template_) return;
-    template_ = nullptr;
+    musaGraphDestroy(std::exchange(template_, nullptr));
     release_pool(device_, pool_);
   }
 
@@ -184,7 +224,8 @@ class Graph {
     TORCH_CHECK(template_, "Called MUSAGraph::debug_dump without a preceding successful capture.");
     std::ofstream file(path);
     file << "digraph dot {\nsubgraph cluster_1 {\nlabel=\"graph_1\" graph[style=\"dashed\"];\n";
-    const auto& nodes = template_->nodes;
+    auto graph = find_template(template_);
+    const auto& nodes = graph->nodes;
     for (size_t i = 0; i < nodes.size(); ++i) {
       const char* kind = nodes[i].label.kind == SpanKind::kernel ? "KERNEL" : "MEMCPY";
       file << "\"graph_1_node_" << i << "\"[style=\"solid\" shape=\"record\" label=\"{" << kind << "\\n| {ID | " << i << "}| {"
@@ -199,18 +240,17 @@ class Graph {
     return true;
   }
 
-  std::pair<void*, void*> handles() const {
-    if (template_) {
-      std::lock_guard<std::mutex> lock(executables().mutex);
-      executables().templates[const_cast<GraphTemplate*>(template_.get())] = {template_, nullptr};
-    }
-    return {const_cast<GraphTemplate*>(template_.get()), executable_};
-  }
+  std::pair<void*, void*> handles() const { return {template_, executable_}; }
 
  private:
+  void instantiate_template() {
+    DeviceScope scope(device_);
+    check(musaGraphInstantiate(&executable_, template_, 0), "invalid resource handle");
+  }
+
   std::shared_ptr<Capture> capture_; // while capturing
-  TemplatePtr template_;
-  void* executable_ = nullptr;
+  void* template_ = nullptr; // musaGraph_t
+  void* executable_ = nullptr; // musaGraphExec_t
   PoolId pool_{0, 0};
   int device_ = 0;
   bool debug_ = false;
@@ -351,59 +391,49 @@ bool add_graph(PyObject* module) {
 } // namespace sim
 
 // ---- the MUSA runtime's functions --------------------------------------------------------------------------
-// As in libmusart, for programs that manage executables themselves; found with ctypes in this library. 0 is success.
+// As in libmusart, also for programs that manage executables themselves; found with ctypes in this library.
 
 namespace {
 template <class F>
 int coded(F f) {
   try {
-    return f();
+    f();
+    sim::said = nullptr;
+    return 0;
   } catch (const c10::Error&) {
-    return 2; // musaErrorMemoryAllocation, the only one that can come: the bound is reached
+    sim::said = std::current_exception();
+    return 2; // musaErrorMemoryAllocation, the only one a program gets from here: the bound is reached
   }
 }
 } // namespace
 
 extern "C" {
-#define SIM_EXPORT __attribute__((visibility("default")))
 
 // Marks for a tool that watches the process; there is none.
-SIM_EXPORT int musaProfilerStart() { return 0; }
-SIM_EXPORT int musaProfilerStop() { return 0; }
-SIM_EXPORT int musaGraphCreate(void** graph, unsigned) {
-  auto empty = std::make_shared<const sim::GraphTemplate>();
-  *graph = const_cast<sim::GraphTemplate*>(empty.get());
-  std::lock_guard<std::mutex> lock(sim::executables().mutex);
-  sim::executables().templates[*graph] = {empty, empty};
+int musaProfilerStart() {
   return 0;
 }
-SIM_EXPORT int musaGraphDestroy(void* graph) {
-  std::lock_guard<std::mutex> lock(sim::executables().mutex);
-  return sim::executables().templates.erase(graph) ? 0 : 400;
+int musaProfilerStop() {
+  return 0;
 }
-SIM_EXPORT int musaGraphInstantiate(void** executable, void* graph, unsigned long long) {
-  sim::TemplatePtr found;
-  {
-    std::lock_guard<std::mutex> lock(sim::executables().mutex);
-    auto it = sim::executables().templates.find(graph);
-    if (it == sim::executables().templates.end()) return 400;
-    found = it->second.graph.lock();
-    if (!found) return 400;
-  }
-  return coded([&] {
-    *executable = sim::instantiate(std::move(found));
-    return 0;
-  });
+int musaGraphCreate(void** graph, unsigned) {
+  *graph = sim::own_template(std::make_shared<const sim::GraphTemplate>());
+  return 0;
 }
-SIM_EXPORT int musaGraphExecDestroy(void* executable) {
+int musaGraphDestroy(void* graph) {
+  return sim::destroy_template(graph) ? 0 : 400;
+}
+int musaGraphInstantiate(void** executable, void* graph, unsigned long long) {
+  auto found = sim::find_template(graph);
+  if (!found) return 400;
+  return coded([&] { *executable = sim::instantiate(std::move(found)); });
+}
+int musaGraphExecDestroy(void* executable) {
   return sim::destroy_executable(executable) ? 0 : 400;
 }
-SIM_EXPORT int musaGraphLaunch(void* executable, void* stream) {
+int musaGraphLaunch(void* executable, void* stream) {
   auto found = sim::find_executable(executable);
   if (!found) return 400;
-  return coded([&] {
-    sim::launch(found, sim::stream_from_handle(stream, sim::current_device()));
-    return 0;
-  });
+  return coded([&] { sim::launch(found, sim::stream_from_handle(stream, sim::current_device())); });
 }
 }

@@ -677,6 +677,8 @@ PyObject* set_state(PyObject*, PyObject* args, PyObject* kwargs) {
         }
       }
     }
+    // The others are allocated again and nobody's: their owner, if any, is gone, and raw_delete() will come for them.
+    for (c10::DataPtr& pointer : change.allocated) pointer.release_context();
     Py_RETURN_NONE;
   });
 }

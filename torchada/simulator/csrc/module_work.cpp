@@ -27,6 +27,7 @@ const std::vector<Counted>& counted() {
       {"device_to_device_bytes", &c.device_to_device_bytes, false},
       {"graph_launches", &c.graph_launches, false},
       {"graph_executables", &c.graph_executables, true},
+      {"graph_executables_cut_off", &executables_cut_off, false},
   };
   return table;
 }

@@ -11,6 +11,7 @@
 //   work.cpp       streams as queues, marks in them, captures
 //   deferred.cpp   operators and copies that run later
 //   graph.cpp      graphs: capture, executables, replay
+//   musart.cpp     C functions of the MUSA runtime
 //   autocast.cpp   autocast rules
 //   module.cpp     the Python module torch_musa._MUSAC
 //

@@ -298,6 +298,8 @@ void wait_for(const MarkPtr& mark, const c10::Stream& stream) {
   queue_of(stream).push({"wait", [mark] { mark->wait(); }, true, {}});
 }
 
+thread_local CaptureMode thread_capture_mode = CaptureMode::global;
+
 bool query_mark(const MarkPtr& mark) {
   if (!mark) return true;
   if (may_defer()) {
@@ -306,8 +308,9 @@ bool query_mark(const MarkPtr& mark) {
       throw_musa_error(907, "operation not permitted on an event last recorded in a capturing stream");
     }
     auto capture = find_capture([](const Capture& c) {
-      return c.mode == CaptureMode::global ||
-          (c.mode == CaptureMode::thread_local_ && c.thread == std::this_thread::get_id());
+      if (c.mode == CaptureMode::relaxed || thread_capture_mode == CaptureMode::relaxed) return false;
+      bool others = c.mode == CaptureMode::global && thread_capture_mode == CaptureMode::global;
+      return others || c.thread == std::this_thread::get_id();
     });
     if (capture) refuse_in_capture(capture, "an event was queried");
   }

@@ -91,6 +91,8 @@ void end_async();        // at the end of the process: waits, and runs what come
 
 // ---- captures ----------------------------------------------------------------------------------------
 
+extern std::atomic<int64_t> executables_cut_off; // counted: destroyed while they had work in flight
+
 struct Node {
   Label label;
   Work run;
@@ -104,6 +106,8 @@ struct GraphTemplate {
 };
 
 enum class CaptureMode { global, thread_local_, relaxed };
+// Whose captures forbid this thread what is unsafe in one: everybody's, its own, nobody's.
+extern thread_local CaptureMode thread_capture_mode;
 
 struct Capture {
   Capture(c10::Stream s, CaptureMode m, c10::intrusive_ptr<MusaGenerator> g);

@@ -1,5 +1,6 @@
 """What inductor's intermediate representation learns about the device."""
 
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -42,10 +43,25 @@ def _apply_ir_patch():
     def node_is_cpu_or_musa(self):
         return node_is_cpu(self) or _is_musa(self.get_device())
 
+    partitioning = ContextVar("partitioning", default=False)
+
     def is_gpu_with_triton(device):
-        return device != "musa" and is_gpu(device)
+        return is_gpu(device) and (device != "musa" or partitioning.get())
 
     is_cpu_or_musa._torch_musa = True  # type: ignore[attr-defined]
     _ir.is_cpu = is_cpu_or_musa
     _scheduler.BaseSchedulerNode.is_cpu = node_is_cpu_or_musa
     _ir.is_gpu = _scheduler.is_gpu = is_gpu_with_triton
+
+    # What a graph can capture is what runs on a GPU, whoever wrote the kernel.
+    should_partition: Any = getattr(_scheduler.Scheduler, "should_partition", None)  # since torch 2.8
+
+    def should_partition_gpu(self, node):
+        token = partitioning.set(True)
+        try:
+            return should_partition(self, node)
+        finally:
+            partitioning.reset(token)
+
+    if should_partition is not None:
+        _scheduler.Scheduler.should_partition = should_partition_gpu

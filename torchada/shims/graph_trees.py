@@ -1,0 +1,76 @@
+"""What torch's graph trees ask CUDA for, answered for the backend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch_musa
+
+from ..errors import NotOnMusa
+from .device import BACKEND
+
+Function = Callable[..., Any]
+
+
+def check_devices(original: Function, /, device_node_mapping: dict[Any, Any]) -> str | None:
+    """Why a function cannot be captured, or None. torch takes the nodes that do not count out of the dictionary."""
+    reason: str | None = original(device_node_mapping)
+    if len(device_node_mapping) == 1 and next(iter(device_node_mapping)).type == BACKEND:
+        return None
+    return reason
+
+
+def get_device_index(original: Function, /, gm: Any) -> int:
+    device = next(iter(sys.modules[original.__module__].get_device_node_mapping(gm)))
+    return device.index if device.type == BACKEND else original(gm)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def use_pool(original: Function, /, device: int, mem_pool: tuple[int, int], stream: Any) -> Iterator[None]:
+    """Allocations on *stream* come from *mem_pool*."""
+    core = torch_musa._MUSAC
+    torch_musa.synchronize()
+    stream.wait_stream(torch_musa.current_stream())
+    with torch_musa.stream(stream), torch.device(BACKEND, device):
+        core._musa_beginAllocateCurrentStreamToPool(device, mem_pool)
+        try:
+            yield
+        finally:
+            core._musa_endAllocateCurrentStreamToPool(device, mem_pool)
+            core._musa_releasePool(device, mem_pool)
+    torch_musa.current_stream().wait_stream(stream)
+
+
+def nothing(original: Function, /) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def segments(original: Function, /, pool_id: tuple[int, int]) -> Any:
+    if any("segment_pool_id" not in segment for segment in torch_musa.memory_snapshot()):
+        raise RuntimeError(
+            f"memory is alive in graph pool {pool_id} that the compiled functions' outputs do not account for. Which "
+            "it is cannot be told: the memory snapshots of torch_musa do not name the pool of a segment. On CUDA the "
+            "cause is mostly a tensor that a custom operator keeps, or a wrong alias in its meta function."
+        )
+    return original(pool_id)
+
+
+def refuse_cond(original: Function, /, *args: Any, **kwargs: Any) -> Any:
+    raise NotOnMusa(
+        "torch.cond() in a CUDA graph",
+        "torch_musa's graphs have no conditional nodes.",
+        'torch.compile with mode="reduce-overhead", which leaves it out of the graphs.',
+    )
+
+
+def keep_no_message(storage: int, message: str) -> None:
+    """``_set_storage_data_ptr_access_error_msg``: torch_musa has nothing that would raise it."""
+
+
+def allocator_caches() -> bool:
+    return os.environ.get("PYTORCH_NO_MUSA_MEMORY_CACHING") is None
