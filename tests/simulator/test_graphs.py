@@ -36,6 +36,7 @@ def captured(work, **options):
 
 def test_nothing_runs_before_the_replay():
     x = torch.ones(4, device=MUSA)
+    captured(lambda: x + 1)  # torchada tries operators before the first capture of a process
     launches = torchada.simulator.counters()
     graph, y = captured(lambda: x.add_(1).mul(2))
     assert torchada.simulator.counters()["kernel_launches"] == launches["kernel_launches"]
