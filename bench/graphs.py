@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-GRAPHS, ROUNDS = 1000, 5
+GRAPHS, ROUNDS, RUNS = 1000, 5, 6
 CASES = (
     # (rotation, executables allowed, order)
     ("0", 1900, "in order"),
@@ -24,7 +24,7 @@ CASES = (
 def rows(env: dict[str, str]) -> list[tuple[str, str, float, int]]:
     """(what, rotation, seconds of a replay, evictions meanwhile); the smallest of alternating runs."""
     found: dict[int, list[tuple[float, int]]] = {}
-    for _ in range(2):
+    for _ in range(RUNS):
         for at, (rotation, cap, order) in enumerate(CASES):
             extra = {"TORCHADA_GRAPH_ROTATION": rotation, "TORCHADA_GRAPH_EXEC_CAP": str(cap)}
             command = [sys.executable, __file__, order]
