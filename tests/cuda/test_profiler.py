@@ -7,10 +7,12 @@ import inspect
 import json
 import os
 import pickle
+import threading
 import warnings
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities, tensorboard_trace_handler
 
 import torchada
@@ -18,8 +20,9 @@ import torchada
 CPU, CUDA, DEVICE = ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.PrivateUse1
 
 
-def kernels(prof):
-    return {row.key for row in prof.key_averages() if row.device_type == torch.autograd.DeviceType.PrivateUse1}
+def kernels(prof, kind=DeviceType.CUDA):
+    """Names of what ran on the device, as a CUDA program looks for them."""
+    return {row.key for row in prof.key_averages() if row.device_type == kind}
 
 
 @pytest.mark.parametrize("activities", [[CPU, CUDA], (CUDA,), {CUDA}, [CUDA, DEVICE], None], ids=str)
@@ -87,10 +90,19 @@ def test_autograd_profiler():
     x = torch.ones(20, 20, device="cuda")
     with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as prof:
         x @ x
-    assert prof.use_device == "musa" and "mm_kernel" in kernels(prof)
+    assert prof.use_device == "cuda" and not prof.use_cuda and "mm_kernel" in kernels(prof)
     with pytest.warns(FutureWarning, match="use_device = 'cuda'") as caught:
         prof = torch.autograd.profiler.profile(use_cuda=True, use_kineto=True)
-    assert caught[0].filename == __file__ and prof.use_device == "musa"
+    assert caught[0].filename == __file__ and prof.use_device == "cuda" and prof.use_cuda
+    with prof:
+        x @ x
+    assert "mm_kernel" in kernels(prof)
+    with torch.autograd.profiler.profile(use_device="cuda", use_kineto=False) as prof:  # by events of the device
+        x @ x
+    assert {row.key: row for row in prof.key_averages()}["aten::mm"].device_time_total > 0
+    with torch.autograd.profiler.profile(enabled=False, use_device="cuda") as prof:
+        x @ x
+    assert prof is None
 
 
 def test_supported_activities():
@@ -99,7 +111,7 @@ def test_supported_activities():
     with profile(activities=supported_activities()) as prof:
         x @ x
     assert "mm_kernel" in kernels(prof) and prof.activities == {CPU, DEVICE}
-    assert profile().activities == {CPU, DEVICE} and profile().use_device == "musa"
+    assert profile().activities == {CPU, DEVICE} and profile().use_device == "cuda"
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])
@@ -122,10 +134,11 @@ def test_trace_of_a_schedule(tmp_path, ending):
     with opened(tmp_path / f"trace{ending}", "rt") as file:
         events = json.load(file)["traceEvents"]
     found = collections.Counter((event.get("cat"), event["name"]) for event in events)
-    assert found["kernel", "mm_kernel"] == 2 and found["cuda_runtime", "musaLaunchKernel"] >= 2
+    assert found["kernel", "mm_kernel"] == 2 and found["cuda_runtime", "cudaLaunchKernel"] >= 2
     assert found["gpu_memcpy", "Memcpy DtoH (Device -> Pageable)"] == 2
     assert found["user_annotation", "my privateuse1_step"] == 2
     assert not any(str(category).startswith("privateuse1") for category, _ in found)
+    assert not any(name.startswith("musa") for _, name in found)
     launches = {event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") == "cuda_runtime"}
     work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy")]
     assert work and all(event["ts"] >= launches[event["args"]["correlation"]] for event in work)
@@ -189,3 +202,82 @@ def test_with_cuda_forced_available(run_python):
         env={"TORCHADA_FORCE_CUDA_AVAILABLE": "1"},
     )
     assert "CUDA" not in done.stderr and len(done.stderr.splitlines()) < 10
+
+
+def test_events_are_those_of_a_cuda_device(tmp_path):
+    x = torch.ones(50, 50, device="cuda:1")
+    with profile(activities=[CPU, CUDA], record_shapes=True, with_stack=True, with_flops=True) as prof:
+        with torch.profiler.record_function("step"):
+            (x @ x).cpu()
+    on_device = [event for event in prof.events() if event.device_type == DeviceType.CUDA]
+    assert {"mm_kernel", "Memcpy DtoH (Device -> Pageable)"} <= {event.name for event in on_device}
+    assert all(event.device_index == 1 and event.use_device == "cuda" for event in on_device)
+    assert not [event for event in prof.events() if event.device_type == DeviceType.PrivateUse1]
+    rows = {row.key: row for row in prof.key_averages()}
+    assert rows["aten::mm"].device_time_total == rows["mm_kernel"].self_device_time_total > 0
+    (mm,) = [event for event in prof.events() if event.name == "aten::mm"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch wants device_time_total instead
+        assert mm.cuda_time_total == mm.device_time_total > 0 and mm.cuda_time == mm.device_time
+    assert rows["aten::mm"].device_time > 0 and rows["step"].device_time_total > 0 and rows["aten::mm"].flops > 0
+    for key in ("cuda_time_total", "self_cuda_time_total", "device_time_total", "self_device_time_total", "cuda_time"):
+        table = prof.key_averages(group_by_input_shape=True).table(sort_by=key, row_limit=20)
+        assert (
+            "Self CUDA" in table and "CUDA total" in table and "Self CUDA time total:" in table and "MUSA" not in table
+        )
+    assert prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=1).count("mm") >= 1
+    prof.export_stacks(str(tmp_path / "stacks"), "self_cuda_time_total")
+    assert (tmp_path / "stacks").exists()
+    assert prof.key_averages().total_average().device_time_total > 0
+
+
+def test_asked_for_by_its_own_name_it_is_itself(tmp_path):
+    x = torch.ones(50, 50, device="cuda")
+    with profile(activities=[CPU, DEVICE]) as prof:
+        x @ x
+    assert prof.use_device == "musa" and "mm_kernel" in kernels(prof, DeviceType.PrivateUse1) and not kernels(prof)
+    assert "MUSA total" in prof.key_averages().table(sort_by="device_time_total")
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert ("privateuse1_runtime", "musaLaunchKernel") in {(event.get("cat"), event["name"]) for event in events}
+
+
+@pytest.mark.filterwarnings("ignore:.*export_memory_timeline:FutureWarning")
+def test_memory(tmp_path):
+    with profile(activities=[CPU, CUDA], profile_memory=True, record_shapes=True, with_stack=True) as prof:
+        x = torch.ones(1000, 1000, device="cuda")
+        y = x @ x
+        host = torch.ones(4000, 1000)
+        del x, y, host
+    rows = {row.key: row for row in prof.key_averages()}
+    assert rows["aten::mm"].device_memory_usage >= 4_000_000
+    assert "CUDA Mem" in prof.key_averages().table(sort_by="self_cuda_memory_usage")
+    found = []
+    for device in (None, "cuda:0", "cpu"):
+        prof.export_memory_timeline(str(tmp_path / "memory.json"), **({} if device is None else {"device": device}))
+        _, sizes = json.loads((tmp_path / "memory.json").read_text())
+        found.append(max(map(sum, sizes)))
+    assert 8_000_000 <= found[0] == found[1] < 16_000_000 <= found[2]
+
+
+def test_errors_and_threads():
+    x = torch.ones(50, 50, device="cuda")
+    with pytest.raises(KeyError), profile(activities=[CPU, CUDA]) as prof:
+        x @ x
+        raise KeyError
+    assert "mm_kernel" in kernels(prof)
+
+    def work():
+        x.sin()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    with profile(activities=[CPU, CUDA]) as prof:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        x.cos()
+    assert {"sin_kernel", "cos_kernel"} <= kernels(prof)
+    with profile(activities=[CPU, CUDA]) as prof:  # nothing is left of what went before
+        x.exp()
+    assert kernels(prof) == {"exp_kernel"}

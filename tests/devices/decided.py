@@ -43,8 +43,6 @@ PYTHON = {
     "torch:set_default_device": PASSES_ON,
     "torch:_register_device_module": "for authors of a backend",
     "torch._custom_op*": "removed API, kept in torch for its own tests",
-    "torch._library.custom_ops:CustomOpDef.register_kernel": "the dispatch key comes from _dispatch_key_for_device",
-    "torch._library.custom_ops:CustomOpDef.set_kernel_enabled": "looks up the string given at registration",
     "torch._library.custom_ops:_cast": "its callers are translated",
     "torch._library.fake_profile:*": FROM_TENSORS,
     "torch.library:_device_type_to_key": "the dispatch key comes from _dispatch_key_for_device",

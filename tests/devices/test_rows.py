@@ -1,4 +1,4 @@
-"""Every row of tables/torch.py changes something: without it, its probe fails or answers otherwise."""
+"""Every row of tables/torch.py and tables/library.py changes something: without it, its probe answers otherwise."""
 
 import io
 import pickle
@@ -11,11 +11,13 @@ import pytest
 import torch
 import torch._export.serde.schema
 import torch.distributed.device_mesh
+import torch.testing._internal.optests  # some rows belong to it
 
 from torchada.engine import ENGINE
 from torchada.ledger import ACTIVE
 from torchada.rules import Rule
-from torchada.tables.torch import RULES
+from torchada.tables.library import RULES as LIBRARY
+from torchada.tables.torch import RULES as TORCH
 
 from .test_entry_points import CPU, FACTORIES, METHODS
 
@@ -185,6 +187,52 @@ def _fork_rng() -> bool:
     return not any("CUDA reports" in text for text in warned)
 
 
+def _fallback() -> bool:
+    with torch.library._scoped_library("_", "IMPL") as everything:
+        try:
+            everything.fallback(lambda_tensor, "AutocastCUDA")
+        except RuntimeError as error:
+            return "AutocastPrivateUse1" in str(error)
+    return False
+
+
+def _kernel_handed_out() -> bool:
+    with torch.library._scoped_library("torchada_probe", "FRAGMENT") as library:
+        library.define("only(Tensor x) -> Tensor")
+        library.impl("only", lambda x: x * 2, "PrivateUse1")
+        kernel = torch.library.get_kernel("torchada_probe::only", "CUDA")
+        key = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+        return kernel.call_boxed(key, torch.ones(1, device="musa")).item() == 2  # type: ignore[no-any-return]
+
+
+def _kernel_by_device() -> bool:
+    name = f"torchada_test::probe{len(PROBED)}"
+    PROBED.append(name)
+    op = torch.library.custom_op(name, _make, mutates_args=(), device_types="cuda")
+    return op(1, torch.device("musa")).device.type == "musa"  # type: ignore[no-any-return]
+
+
+def _make(n: int, device: torch.device) -> torch.Tensor:
+    return torch.ones(n, device=device)
+
+
+def _kernel_disabled() -> bool:
+    name = f"torchada_test::probe{len(PROBED)}"
+    PROBED.append(name)
+    op = torch.library.custom_op(name, lambda_tensor, mutates_args=(), device_types="cpu")
+    op.register_kernel("cuda")(lambda x: x * 2)
+    with op.set_kernel_enabled("cuda", enabled=False):
+        return op(torch.ones(1, device="musa")).item() == 1  # type: ignore[no-any-return]
+
+
+def _opcheck() -> bool:
+    name = f"torchada_test::probe{len(PROBED)}"
+    PROBED.append(name)
+    op = torch.library.custom_op(name, lambda_tensor, mutates_args=())
+    given = (torch.ones(1, device="musa", requires_grad=True),)
+    return set(torch.library.opcheck(op, given, test_utils="test_autograd_registration").values()) == {"SUCCESS"}
+
+
 def _kernel_of_library(library: str, kernel: str) -> bool:
     """Whether a kernel for key CUDA, said by the library or at its registration, runs for MUSA tensors."""
     definition = torch.library.Library("torchada_probe", "DEF")
@@ -271,6 +319,11 @@ PROBES: dict[str, Callable[[], bool]] = {
     ),
     "torch:_C._dispatch_library": lambda: _kernel_of_library("CUDA", ""),
     "torch.library:Library.impl": lambda: _kernel_of_library("", "CUDA"),
+    "torch.library:Library.fallback": _fallback,
+    "torch.library:get_kernel": _kernel_handed_out,
+    "torch._library.custom_ops:CustomOpDef.register_kernel": _kernel_by_device,
+    "torch._library.custom_ops:CustomOpDef.set_kernel_enabled": _kernel_disabled,
+    "torch.testing._internal.optests.autograd_registration:autograd_registration_check": _opcheck,
     NET: _on_musa(lambda: torch.ops.aten.zeros.default([2], device="cuda:1")),
     "torch:_C.get_autocast_dtype": _autocast_dtype,
     "torch:_C.set_autocast_dtype": _autocast_set_dtype,
@@ -316,6 +369,7 @@ EXEMPT = {
     "torch:UntypedStorage.is_cuda": "torch_musa's own property gives the same answer",
     "torch:_C._is_autocast_available": "torch calls autocast for cuda available on every build",
     "torch.library:register_autocast": "hands on to CustomOpDef.register_autocast, or to operators made in C++",
+    "torch.library:_impls": "only for kernels registered before activation: test_custom_ops.py",
     "torch.random:fork_rng": "torch.cuda answers for the MUSA device as well; the row keeps warnings right",
     "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda": "test_identity.py compiles with it",
     "torch._dynamo.variables.tensor:TensorVariable.method_type": "test_identity.py compiles with it",
@@ -346,7 +400,7 @@ def _active(rule: Rule) -> bool:
     return entry is not None and entry.outcome == ACTIVE
 
 
-MINE = [rule for rule in RULES if rule.test.startswith("tests/devices/")]
+MINE = [rule for rule in (*TORCH, *LIBRARY) if rule.test.startswith("tests/devices/")]
 
 
 def test_every_row_has_a_probe_or_a_reason() -> None:

@@ -16,6 +16,7 @@ from tests.activation.support import ROOT, clean_environment
 EXAMPLES = ROOT / "docs" / "examples"
 # Short runs that still go through everything a program does.
 SHORT = {
+    "compiled.py": ("--fp32", "--epochs", "2", "--backend", "aot_eager"),
     "digits.py": ("--fp32", "--epochs", "3"),
     "gpt.py": ("--fp32", "--steps", "20", "--characters", "100000", "--sample", "40"),
     "transformers_trainer.py": ("--steps", "20", "--count", "8"),

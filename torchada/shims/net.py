@@ -33,33 +33,8 @@ def _same(new: Any, old: Any) -> bool:
     return new is old or (type(new) in (list, tuple) and all(a is b for a, b in zip(new, old, strict=True)))
 
 
-KEYS = {
-    f"{kind}CUDA": f"{kind}PrivateUse1"
-    for kind in ("", "Autograd", "Autocast", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
-}
-TORCHS = ("_", "aten", "prim", "prims")  # torch registers CUDA kernels here itself; they are not for MUSA
-
-
-def _key(namespace: str, key: str) -> str:
-    return key if namespace in TORCHS else KEYS.get(key, key)
-
-
-def dispatch_library(original: Callable[..., Any], kind: str, ns: str, dispatch_key: str = "", *more: Any) -> Any:
-    """``torch.library.Library(ns, kind, "CUDA")``"""
-    return original(kind, ns, _key(ns, dispatch_key), *more)
-
-
-def library_impl(
-    original: Callable[..., Any], self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any
-) -> Any:
-    """``Library.impl(name, fn, "CUDA")``, and ``torch.library.impl``, which comes here."""
-    if not str(getattr(fn, "__module__", "")).startswith("torch."):  # torch's own are registered for every device
-        dispatch_key = _key(self.ns, dispatch_key or self.dispatch_key)
-    return original(self, op_name, fn, dispatch_key, **options)
-
-
 def install() -> Callable[[], None]:
     """Register the fallback; undoing it removes it again."""
     library = torch.library.Library("_", "IMPL")
-    library.fallback(_redispatch, "CUDA")
+    library.m.fallback("CUDA", _redispatch, False)  # Library.fallback means the MUSA device by this key
     return library._destroy

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from ..errors import TorchadaWarning
 from .device import BACKEND
 
+_OWN_CATEGORY = b'"cat": "privateuse1_'
 _DEVICE = getattr(ProfilerActivity, "MUSA", ProfilerActivity.PrivateUse1)
 
 
@@ -39,11 +41,25 @@ def _translate(activities: Any) -> Any:
     return found
 
 
+def _names_cuda(activities: Any) -> bool:
+    """Whether CUDA is asked for by name. Who asks for nothing gets what CUDA programs get."""
+    if activities is None:
+        return True
+    return any(
+        ProfilerActivity.CUDA in item if isinstance(item, dict) else item == ProfilerActivity.CUDA
+        for item in activities
+    )
+
+
 def new_profile(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
-    """``torch.profiler.profile(activities=[ProfilerActivity.CUDA])``"""
+    """``torch.profiler.profile(activities=[ProfilerActivity.CUDA])``: what it shows is under CUDA's names, as asked."""
     asked = kwargs.get("activities")
+    if isinstance(asked, Iterable):
+        asked = list(asked)  # it may be an iterator
     kwargs["activities"] = torch.autograd._supported_activities() if asked is None else _translate(asked)
     original(self, *args, **kwargs)
+    if self.use_device == BACKEND and _names_cuda(asked):
+        self.use_device = "cuda"
 
 
 def supported_activities(original: Callable[[], set[Any]]) -> set[Any]:
@@ -58,31 +74,63 @@ def toggle(original: Callable[..., None], self: Any, enable: bool, activities: A
 
 
 def new_autograd_profile(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
-    """``torch.autograd.profiler.profile(use_device="cuda")``, and ``use_cuda=True`` with torch's warning."""
-    if kwargs.get("use_device") == "cuda":
-        kwargs["use_device"] = BACKEND
-    if kwargs.get("use_cuda"):
+    """``torch.autograd.profiler.profile(use_device="cuda")``, and ``use_cuda=True`` with torch's warning.
+
+    torch chooses its recorder by the device's own name; results are made under the name that was asked for.
+    """
+    use_cuda = bool(kwargs.get("use_cuda"))
+    if use_cuda:
         warnings.warn(
             "The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.",
             FutureWarning,
             stacklevel=3,
         )
-        kwargs.update(use_cuda=False, use_device=BACKEND)
+        kwargs["use_cuda"] = False
+    by_cuda = use_cuda or kwargs.get("use_device") == "cuda"
+    if by_cuda:
+        kwargs["use_device"] = BACKEND
     original(self, *args, **kwargs)
+    if by_cuda and getattr(self, "use_device", None) == BACKEND:  # a disabled profile has no such attribute
+        self.use_device, self.use_cuda = "cuda", use_cuda
+
+
+def parse_results(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """The events of a profile that was asked for as CUDA's: on a CUDA device, as programs look for them."""
+    if self.use_device != "cuda":
+        return original(self, *args, **kwargs)
+    self.use_device = BACKEND
+    try:
+        events = original(self, *args, **kwargs)
+    finally:
+        self.use_device = "cuda"
+    for event in events:
+        event.use_device = "cuda"
+        if event.device_type == DeviceType.PrivateUse1:
+            event.device_type = DeviceType.CUDA
+    return events
 
 
 def export_trace(original: Callable[..., Any], self: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
-    """``export_chrome_trace``: calls of the MUSA runtime are in the category in which tools look for CUDA's.
+    """``export_chrome_trace``: calls of the MUSA runtime have the category and the names by which tools know CUDA's.
 
     Kernels and copies are in the categories of every device. The file is rewritten in place: it gets shorter.
     """
     result = original(self, path, *args, **kwargs)
-    if self.use_device == BACKEND and os.path.isfile(path):
+    if self.use_device == "cuda" and os.path.isfile(path):
         with open(path, "rb") as source, open(path, "r+b") as target:
+            of_runtime = 0  # the name stands on the line after the category
             for line in source:
-                target.write(line.replace(b'"cat": "privateuse1_', b'"cat": "cuda_'))
+                of_runtime = 2 if _OWN_CATEGORY in line else of_runtime - 1
+                if of_runtime > 0:
+                    line = line.replace(_OWN_CATEGORY, b'"cat": "cuda_').replace(b'"name": "musa', b'"name": "cuda')
+                target.write(line)
             target.truncate()
     return result
+
+
+def export_memory_timeline(original: Callable[..., Any], self: Any, path: Any, device: Any = None) -> Any:
+    """``export_memory_timeline``: without a device it is the first of those that were profiled."""
+    return original(self, path, "cuda:0" if device is None and self.use_device == "cuda" else device)
 
 
 def enter_nvtx(original: Callable[..., Any], self: Any) -> Any:

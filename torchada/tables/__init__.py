@@ -7,6 +7,7 @@ from .cuda import RULES as _CUDA
 from .distributed import RULES as _DISTRIBUTED
 from .extensions import RULES as _EXTENSIONS
 from .graph_trees import RULES as _GRAPH_TREES
+from .library import RULES as _LIBRARY
 from .masquerade import PACKAGES
 from .masquerade import RULES as _MASQUERADE
 from .mirrors import MIRRORS
@@ -26,6 +27,7 @@ RULES = (
     *_DISTRIBUTED,
     *_EXTENSIONS,
     *_GRAPH_TREES,
+    *_LIBRARY,
     *_NATIVE,
     *_MASQUERADE,
 )

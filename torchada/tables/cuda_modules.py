@@ -284,6 +284,18 @@ TORCH_PROFILER = (
         test=f"{_PROFILES}::test_supported_activities",
     ),
     Rule(
+        "torch.autograd.profiler:profile._parse_kineto_results",
+        Detour(shim="profiler:parse_results"),
+        why="programs look for events whose device type is CUDA",
+        test=f"{_PROFILES}::test_events_are_those_of_a_cuda_device",
+    ),
+    Rule(
+        "torch.profiler.profiler:_KinetoProfile.export_memory_timeline",
+        Detour(shim="profiler:export_memory_timeline"),
+        why="torch falls back to the CPU's memory where torch.cuda is not available",
+        test=f"{_PROFILES}::test_memory",
+    ),
+    Rule(
         "torch.autograd.profiler:profile.export_chrome_trace",
         Detour(shim="profiler:export_trace"),
         why="tools look for the launches in the category cuda_runtime",

@@ -47,36 +47,6 @@ DEVICE = (
         test="tests/devices/test_late.py",
     ),
     Rule(
-        "torch:_C._dispatch_key_for_device",
-        _FIRST_TYPE,
-        why='custom operators registered for device type "cuda" are kernels of the MUSA device',
-        test="tests/devices/test_custom_ops.py",
-    ),
-    Rule(
-        "torch:_C._dispatch_library",
-        Detour(shim="net:dispatch_library"),
-        why="a library made for dispatch key CUDA holds kernels of the MUSA device",
-        test="tests/devices/test_custom_ops.py",
-    ),
-    Rule(
-        "torch.library:Library.impl",
-        Detour(shim="net:library_impl"),
-        why="a kernel registered for dispatch key CUDA would never run, and the CPU's might instead",
-        test="tests/devices/test_custom_ops.py",
-    ),
-    Rule(
-        "torch._library.custom_ops:CustomOpDef.register_autocast",
-        _DEVICE_TYPE,
-        why="it compares the device type with that of tensors",
-        test="tests/devices/test_custom_ops.py",
-    ),
-    Rule(
-        "torch.library:register_autocast",
-        _DEVICE_TYPE,
-        why="it compares the device type with that of tensors",
-        test="tests/devices/test_custom_ops.py",
-    ),
-    Rule(
         "torch.library:Library",
         Install("net:install"),
         why="C++ callers, TorchScript constants and operators called with a device made before activation",
@@ -411,6 +381,12 @@ ATTENTION = (
 )
 
 COMPILER = (
+    Rule(
+        "torch._dynamo.trace_rules:is_torch_inline_allowed",
+        Install("dynamo:own_files"),
+        why="functions of ours that torch calls from compiled code were compiled too, each by itself",
+        test="tests/compile/test_counts.py::test_program",
+    ),
     Rule(
         "torch.jit.frontend:ExprBuilder.build_Call",
         Detour(shim="script:build_call"),

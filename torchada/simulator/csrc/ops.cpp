@@ -2,7 +2,7 @@
 #include "fallback.h"
 
 #include <ATen/native/transformers/attention.h>
-#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/empty_quantized_native.h>
 #include <torch/library.h>
@@ -15,15 +15,11 @@ void on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
 }
 
 // Which attention to use: the CPU's rules, so a fused one where the CPU has it and the user allows it. Decided on the
-// host from shapes and flags; nothing is launched.
+// host from shapes and flags, which the tensors of a compiler have too; nothing is launched.
 int64_t sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                    const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
                    bool gqa) {
-  CpuCall call(query.device());
-  auto q = call.alias(query), k = call.alias(key), v = call.alias(value);
-  auto m = mask && mask->defined() ? std::optional<at::Tensor>(call.alias(*mask)) : std::nullopt;
-  HostScope host;
-  return at::_fused_sdp_choice(q, k, v, m, dropout, causal, scale, gqa);
+  return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, gqa);
 }
 
 // With scales of the device and the CPU as the device argument: part of a copy to the CPU.

@@ -1,0 +1,1 @@
+"""torch.compile, torch.export and the caches, through CUDA names."""

@@ -1,0 +1,147 @@
+"""Custom operators: kernels registered for CUDA are kernels of the MUSA device.
+
+A registration costs a look-up in a small dict; only one that names a CUDA key asks further who it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..errors import tell
+from .device import BACKEND, translate
+
+KEYS = {
+    f"{kind}CUDA": f"{kind}PrivateUse1"
+    for kind in ("", "Autograd", "Autocast", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
+}
+_FROM_HERE = (__name__, "torch.library", "torch._library.custom_ops")
+
+
+def _by_torch() -> bool:
+    """Whether torch registers for itself: its own CUDA kernels are for CUDA, or it registers for every device."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _FROM_HERE:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).startswith("torch.")
+
+
+def dispatch_library(original: Callable[..., Any], kind: str, ns: str, dispatch_key: str = "", *more: Any) -> Any:
+    """``torch.library.Library(ns, kind, "CUDA")``"""
+    if dispatch_key in KEYS and not _by_torch():
+        dispatch_key = KEYS[dispatch_key]
+    return original(kind, ns, dispatch_key, *more)
+
+
+def impl(original: Callable[..., Any], self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+    """``Library.impl(name, fn, "CUDA")``, and ``torch.library.impl``, which comes here."""
+    key = dispatch_key or self.dispatch_key
+    if key in KEYS and not _by_torch():
+        dispatch_key = KEYS[key]
+    return original(self, op_name, fn, dispatch_key, **options)
+
+
+def fallback(original: Callable[..., Any], self: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+    """``Library("_", "IMPL").fallback(fn, "CUDA")``; the one of the safety net is for CUDA itself."""
+    key = dispatch_key or self.dispatch_key
+    return original(self, fn, KEYS.get(key, key), **options)
+
+
+def get_kernel(original: Callable[..., Any], op: Any, dispatch_key: Any) -> Any:
+    """``torch.library.get_kernel(op, "CUDA")``, with the key as text or as a member of ``DispatchKey``."""
+    if isinstance(dispatch_key, torch._C.DispatchKey):
+        dispatch_key = getattr(torch._C.DispatchKey, KEYS.get(dispatch_key.name, dispatch_key.name))
+    return original(op, KEYS.get(dispatch_key, dispatch_key))
+
+
+def register_kernel(original: Callable[..., Any], self: Any, device_types: Any, fn: Any = None) -> Any:
+    """``custom_op(device_types="cuda")`` and ``op.register_kernel``: an operator without tensors looks for its kernel
+    by the type of its device argument, which is CUDA where C++ made the device from a text."""
+    if isinstance(device_types, (list, tuple)):
+        device_types = [translate(each) for each in device_types]
+    inner = original(self, translate(device_types))
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        inner(fn)
+        if BACKEND in self._backend_fns:
+            self._backend_fns["cuda"] = self._backend_fns[BACKEND]
+        return fn
+
+    return register if fn is None else register(fn)
+
+
+def check_autograd(original: Callable[..., Any], op: Any, args: Any, kwargs: Any) -> Any:
+    """A part of ``torch.library.opcheck`` that knows no other device than CUDA and a few more.
+
+    torch's own check is asked with tensors of the CPU in place of those of the device.
+    """
+    leaves = [leaf for leaf in torch.utils._pytree.arg_tree_leaves(*args, **kwargs) if isinstance(leaf, torch.Tensor)]
+    if not any(leaf.device.type == BACKEND for leaf in leaves):
+        return original(op, args, kwargs)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutogradPrivateUse1"):
+        return None
+    stand_ins = {id(leaf): torch.empty(0, requires_grad=leaf.requires_grad) for leaf in leaves}
+
+    def replace(leaf: Any) -> Any:
+        return stand_ins.get(id(leaf), leaf)
+
+    class Operator(torch._ops.OpOverload):  # type: ignore[type-arg]
+        def __init__(self) -> None:
+            self.name = op.name
+
+        def __call__(self, /, *_: Any, **__: Any) -> Any:
+            return torch.utils._pytree.tree_map(replace, op(*args, **kwargs))
+
+    as_on_cpu = torch.utils._pytree.tree_map(replace, (tuple(args), dict(kwargs)))
+    return original(Operator(), *as_on_cpu)
+
+
+def adopt() -> Callable[[], None]:
+    """Kernels registered for CUDA before activation, which no MUSA tensor would reach, for the MUSA device too."""
+    from torch._library.custom_ops import OPDEFS
+    from torch.library import _impls
+
+    for operator in list(OPDEFS.values()):
+        kernels = operator._backend_fns
+        if "cuda" in kernels and BACKEND not in kernels:
+            operator.register_kernel(BACKEND)(kernels["cuda"])
+    libraries: list[Any] = []
+    lost = [name for name in sorted(_impls) if name.rpartition("/")[2] in KEYS and not _adopted(name, libraries)]
+    if lost:
+        tell(
+            f"registered for CUDA before torchada was active, and lost on the MUSA device: {', '.join(lost)}. This "
+            "torch cannot hand out registered kernels: activate torchada before they are registered."
+        )
+
+    def undo() -> None:
+        for library in libraries:
+            library._destroy()
+
+    return undo
+
+
+def _adopted(name: str, libraries: list[Any]) -> bool:
+    """Register the kernel *name* (``namespace/operator/key``) anew; False where this torch cannot hand it out."""
+    namespace, operator, key = name.split("/")
+    qualified, ours = f"{namespace}::{operator}", KEYS[key]
+    if torch._C._dispatch_has_kernel_for_dispatch_key(qualified, ours) or _is_torchs(qualified, key):
+        return True
+    if not hasattr(torch.library, "get_kernel"):  # before torch 2.9
+        return False
+    kernel = torch._C._dispatch_get_computed_kernel_for_dispatch_key(qualified, getattr(torch._C.DispatchKey, key))
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.impl(operator, kernel.call_boxed, ours, with_keyset=True)
+    libraries.append(library)
+    return True
+
+
+def _is_torchs(operator: str, key: str) -> bool:
+    """Whether a file of torch registered the kernel: the dispatcher keeps the places."""
+    for line in torch._C._dispatch_dump(operator).splitlines():
+        if line.startswith(f"{key}: registered at "):
+            return line.startswith(f"{key}: registered at {os.path.dirname(torch.__file__)}")
+    return False

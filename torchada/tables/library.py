@@ -1,0 +1,76 @@
+"""Custom operators: registrations that name CUDA."""
+
+from ..rules import Detour, Install, Rule
+
+_TEST = "tests/devices/test_custom_ops.py"
+_FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
+
+RULES = (
+    Rule(
+        "torch:_C._dispatch_key_for_device",
+        _FIRST_TYPE,
+        why='operators registered for device type "cuda" are kernels of the MUSA device',
+        test=f"{_TEST}::test_dispatch_key",
+    ),
+    Rule(
+        "torch:_C._dispatch_library",
+        Detour(shim="library:dispatch_library"),
+        why="a library made for dispatch key CUDA holds kernels of the MUSA device",
+        test=f"{_TEST}::test_libraries_made_for_a_dispatch_key",
+    ),
+    Rule(
+        "torch.library:Library.impl",
+        Detour(shim="library:impl"),
+        why="a kernel registered for dispatch key CUDA would never run, and the CPU's might instead",
+        test=f"{_TEST}::test_every_key_of_cuda",
+    ),
+    Rule(
+        "torch.library:Library.fallback",
+        Detour(shim="library:fallback"),
+        why="as impl",
+        test=f"{_TEST}::test_fallback_of_a_key",
+    ),
+    Rule(
+        "torch.library:get_kernel",
+        Detour(shim="library:get_kernel"),
+        why="the kernel of CUDA is asked for to be called and replaced",
+        test=f"{_TEST}::test_a_kernel_is_handed_out_and_replaced",
+    ),
+    Rule(
+        "torch._library.custom_ops:CustomOpDef.register_kernel",
+        Detour(shim="library:register_kernel"),
+        why="an operator without tensors looks for its kernel by the type of its device argument",
+        test=f"{_TEST}::test_kernel_chosen_by_a_device_argument",
+    ),
+    Rule(
+        "torch._library.custom_ops:CustomOpDef.set_kernel_enabled",
+        _FIRST_TYPE,
+        why="belongs to register_kernel",
+        test=f"{_TEST}::test_kernels_by_device_type",
+    ),
+    Rule(
+        "torch._library.custom_ops:CustomOpDef.register_autocast",
+        Detour(keywords=("device_type",)),
+        why="it compares the device type with that of tensors",
+        test=f"{_TEST}::test_autocast_of_a_custom_op",
+    ),
+    Rule(
+        "torch.library:register_autocast",
+        Detour(keywords=("device_type",)),
+        why="it compares the device type with that of tensors",
+        test=f"{_TEST}::test_autocast_of_a_library_operator",
+    ),
+    Rule(
+        "torch.testing._internal.optests.autograd_registration:autograd_registration_check",
+        Detour(shim="library:check_autograd"),
+        why="torch.library.opcheck refuses devices it does not know",
+        test=f"{_TEST}::test_opcheck",
+    ),
+    Rule(
+        "torch.library:_impls",
+        Install("library:adopt"),
+        when="late",
+        why="kernels registered for CUDA before activation would never run",
+        test=f"{_TEST}::test_registered_before_activation",
+    ),
+)
