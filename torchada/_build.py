@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import sysconfig
 import tempfile
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULES = ("_detour", "_asker", "_rotation")
+# torch_musa is for Linux alone; elsewhere torchada is inert, and nothing asks for _rotation, which reads ELF tables.
+MODULES = ("_detour", "_asker", *(("_rotation",) if sys.platform == "linux" else ()))
 NEEDED = (
     "torchada needs a C compiler and the Python headers to build torchada._detour, and {missing}: "
     "install gcc and python3-dev (Debian/Ubuntu), gcc and python3-devel (Fedora/RHEL), or a Python that "
