@@ -1,4 +1,4 @@
-"""A CUDA extension as it is written for NVIDIA GPUs. On MUSA: `pip install --no-build-isolation .`"""
+"""A CUDA extension as it is written for NVIDIA GPUs: pip install --no-build-isolation ."""
 
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CUDAExtension
