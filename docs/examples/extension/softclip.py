@@ -1,7 +1,9 @@
 """Values drawn softly inside a limit, by a CUDA kernel of its own: python -m softclip"""
 
+import torch  # first: the extension is linked against its libraries
+
+# isort: split
 import softclip_cuda  # noqa: F401  (registers the operator)
-import torch
 
 
 def clip(x, limit):
