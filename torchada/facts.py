@@ -73,9 +73,9 @@ def snapshot(table: Table, late: bool) -> Facts:
 
 
 def check_switches(table: Table) -> None:
-    """Raise ConfigError where a switch that some gate asks for has a word that is neither yes nor no, or a setting of
-    graphs is not understood."""
-    for name in sorted(table.switches()):
+    """Raise ConfigError where a switch that some gate asks for, or one of the operator overrides, has a word that is
+    neither yes nor no, or a setting of graphs is not understood."""
+    for name in (*sorted(table.switches()), "TORCHADA_CPP_OPS_VERBOSE", "TORCHADA_DEBUG_CPP_OPS"):
         env_flag(name)
     graph_settings()
 

@@ -9,6 +9,7 @@ from .errors import ConfigError
 from .platform import env_flag
 
 CAP, MARGIN = 1900, 128  # the MUSA driver keeps about 2,048 executables alive in a process
+MOST = 10**9
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,6 @@ def _number(name: str, least: int) -> int | None:
     text = os.environ.get(name, "").strip()
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ConfigError(f"{name}={os.environ[name]!r} is not understood: use a whole number of {least} or more")
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)) or not least <= int(text) <= MOST:
+        raise ConfigError(f"{name}={os.environ[name]!r} is not understood: use a whole number from {least} to {MOST}")
     return int(text)

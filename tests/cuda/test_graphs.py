@@ -361,19 +361,24 @@ assert x.tolist() == [1] * 3
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("TORCHADA_GRAPH_EXEC_CAP", "0", "use a whole number of 1 or more"),
-        ("TORCHADA_GRAPH_EXEC_CAP", "many", "use a whole number of 1 or more"),
-        ("TORCHADA_GRAPH_EXEC_MARGIN", "-1", "use a whole number of 0 or more"),
+        ("TORCHADA_GRAPH_EXEC_CAP", "0", "use a whole number from 1 to"),
+        ("TORCHADA_GRAPH_EXEC_CAP", "many", "use a whole number from 1 to"),
+        ("TORCHADA_GRAPH_EXEC_CAP", "18446744073709551616", "use a whole number from 1 to"),
+        ("TORCHADA_GRAPH_EXEC_CAP", "9" * 5000, "use a whole number from 1 to"),
+        ("TORCHADA_GRAPH_EXEC_MARGIN", "-1", "use a whole number from 0 to"),
         ("TORCHADA_GRAPH_ROTATION", "perhaps", "use one of 1, true"),
         ("TORCHADA_GRAPH_AUTOPROBE", "2", "use one of 1, true"),
+        ("TORCHADA_DEBUG_CPP_OPS", "maybe", "use one of 1, true"),
+        ("TORCHADA_CPP_OPS_VERBOSE", "maybe", "use one of 1, true"),
     ],
 )
 def test_wrong_settings(name, value, told, monkeypatch):
-    from torchada.graph_settings import graph_settings
+    from torchada.engine import ENGINE
+    from torchada.facts import check_switches
 
     monkeypatch.setenv(name, value)
     with pytest.raises(torchada.ConfigError, match=f"{name}='{value}' is not understood: {told}"):
-        graph_settings()
+        check_switches(ENGINE.table)
 
 
 def test_wrong_settings_stop_the_activation(run_python):
