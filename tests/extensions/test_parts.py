@@ -425,6 +425,48 @@ def test_sources_outside_the_project_are_copied(project, tmp_path, capsys):
     assert os.stat(source).st_mtime_ns == stamp
 
 
+@pytest.mark.parametrize("how", ["in-place", "copy"])
+def test_a_vendored_cutlass_is_left_alone(project, how):
+    """Also one in a folder of the project's own headers, which are ported."""
+    put(project, k_cu='#include "cutlass/cutlass.h"\n#include "own.h"\n' + CUDA)
+    put(project, src__include__cutlass__cutlass_h=CUDA, src__include__own_h='#include "util/u.h"\n' + CUDA)
+    put(project, third__cutlass__include__cutlass__cutlass_h=CUDA, third__cutlass__tools__util__util__u_h=CUDA)
+    (source,) = port(project, ["k.cu"], ["src/include", "third/cutlass/tools/util"], how=how).sources
+    assert Path(source).read_text() == '#include "mutlass/mutlass.h"\n#include "own.h"\n' + MUSA
+    place = Path(source).parent
+    assert (place / "src/include/own.h").read_text() == '#include "util/u.h"\n' + MUSA
+    for theirs in ("src/include/cutlass/cutlass.h", "third/cutlass/tools/util/util/u.h"):
+        assert (project / theirs).read_text() == CUDA
+        assert how == "in-place" or not (place / theirs).exists()
+
+
+def test_builds_side_by_side(project, monkeypatch, capsys):
+    """Another build ports the files after this one has read them."""
+    put(project, k_cu=CUDA)
+    results = sources._results
+
+    def slow(*args):
+        found = results(*args)
+        monkeypatch.setattr(sources, "_results", results)
+        port(project, ["k.cu"])
+        return found
+
+    monkeypatch.setattr(sources, "_results", slow)
+    assert port(project, ["k.cu"]).sources == ["k.cu"] and (project / "k.cu").read_text() == MUSA
+    (project / "sub dir").mkdir()
+    put(project / "sub dir", k_cu=CUDA)
+    port(project / "sub dir", ["sub dir/k.cu"])
+    assert f"port '{project}/sub dir' --undo" in capsys.readouterr().out
+
+
+def test_a_copy_in_a_relative_build_folder_is_found_from_anywhere(project):
+    put(project, k_cu=CUDA, inc__own_h=CUDA)
+    (project / "k.cu").write_text("#include <own.h>\n" + CUDA)
+    made = sources.port(["k.cu"], ["inc"], str(project), "build/temp", how="copy")
+    assert made.first == [f"{project}/build/temp/torchada-ported{project}/inc"]
+    assert Path(made.first[0], "own.h").read_text() == MUSA
+
+
 def test_files_that_cannot_be_ported(project, monkeypatch):
     put(project, k_cu=CUDA)
     with pytest.raises(FileNotFoundError, match=r"missing\.cu"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchada.porting.lexer import tokens, trie
+from torchada.porting.lexer import scanner, stops, tokens, trie, whole
 from torchada.porting.tree import decode, encode
 
 PIECES = st.sampled_from(
@@ -77,6 +77,15 @@ def test_bytes_survive(data):
 )
 def test_kinds(text, kinds):
     assert [token.kind for token in tokens(text)] == kinds.split()
+
+
+def test_raw_literals_that_nothing_closes_are_read_once():
+    """Each would be searched to the end of the text: minutes."""
+    text = "int a\\\nb;\n" + 'R"x(a ' * 20_000 + "".join(f'R"x{i}(a ' for i in range(20_000))
+    assert "".join(token.text for token in tokens(text)) == text
+    assert whole(text) == text.replace("a\\\nb;", "ab\\\n;")
+    assert all(text[start] == '"' for start, _ in stops(scanner(), text))
+    assert [token.text for token in tokens('R"x(a)y" R"y(b)y" R"y(c')][:3] == ["R", '"x(a)y"', " "]
 
 
 def test_a_trie_matches_its_words_only():

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ConfigError, TorchadaError
 from ..porting.journal import JournalError, journal_for, write
 from ..porting.port import PTX_MODES
-from ..porting.protect import Protection, inside
+from ..porting.protect import Protection, inside, is_cutlass
 from ..porting.tree import portable
 from ..porting.work import FileResult, port_files
 from ..toolkit import toolkit_home
@@ -136,16 +138,22 @@ def in_project(root: str) -> Callable[[str], bool]:
     return own
 
 
-def copyable() -> Callable[[str], bool]:
-    """Whether a header goes into a ported copy: all but the toolchain's, those of torch and excluded ones."""
+def copyable(root: str = "") -> Callable[[str], bool]:
+    """Whether a header goes into a ported copy: all but the toolchain's, those of torch and of CUTLASS, whose place
+    MUTLASS takes (if the project *root* is not CUTLASS itself), and excluded ones."""
     guard = Protection(os.environ.get("TORCHADA_EXCLUDE_DIRS"))
     places = [*_toolchain(), *guard.roots]
 
-    def own(path: str) -> bool:
-        folder = os.path.dirname(os.path.realpath(path))
-        return not guard.whole(folder) and not any(inside(folder, place) for place in places)
+    @cache
+    def copied(folder: str) -> bool:
+        if guard.whole(folder) or any(inside(folder, place) for place in places):
+            return False
+        if folder != root and is_cutlass(folder):
+            return False
+        above = os.path.dirname(folder)
+        return above == folder or copied(above)
 
-    return own
+    return lambda path: copied(os.path.dirname(os.path.realpath(path)))
 
 
 def reached(sources: Sequence[str], include_dirs: Sequence[str], own: Callable[[str], bool]) -> list[str]:
@@ -231,15 +239,16 @@ def _in_place(
     try:
         with journal.locked(wait=True):  # builds run side by side
             for path, old, new in changed:
-                journal.replace(path, old, new)
+                if Path(root, path).read_bytes() != new:  # another build was faster
+                    journal.replace(path, old, new)
     except (JournalError, OSError) as error:
         raise PortingError(
             f"porting in place stopped: {error}. Each file is either as it was or ported; "
-            f"python -m torchada port {root} --undo gives the old ones back. Or {COPY}"
+            f"python -m torchada port {shlex.quote(root)} --undo gives the old ones back. Or {COPY}"
         ) from error
     print(
         f"torchada: ported {len(changed)} of {len(files)} files in place; "
-        f"python -m torchada port {root} --undo gives them back"
+        f"python -m torchada port {shlex.quote(root)} --undo gives them back"
     )
     return files
 
@@ -252,8 +261,8 @@ def _copy(
     rules: Mapping[str, str] | None,
     verbose: bool,
 ) -> Ported:
-    target = os.path.join(build, "torchada-ported")
-    own = copyable()
+    target = os.path.abspath(os.path.join(build, "torchada-ported"))  # ninja compiles in another folder
+    own = copyable(root)
     files = reached(sources, include_dirs, own)
     results = {os.path.join("/", r.path): r for r in _results("/", files, rules, sources, verbose)}
     for file in files:

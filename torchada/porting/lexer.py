@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 # Unrolled loops: a comment or a literal is taken in long steps, and never read twice.
@@ -17,7 +18,7 @@ LINE = r"//[^\n\\]*(?:\\(?:\r?\n|.)?[^\n\\]*)*"  # a continued line comment goes
 STRING = r'"[^"\\\n]*(?:\\(?:\r\n|.)[^"\\\n]*)*"'
 CHAR = r"'[^'\\\n]*(?:\\(?:\r\n|.)[^'\\\n]*)*'"
 OPENING = r'"(?P<{0}>[^()\\\s"]{{0,16}})\('
-RAW = r'R"(?P<{0}>[^()\\\s"]{{0,16}})\(.*?\)(?P={0})"'
+CLOSING = re.compile(r'\)([^()\\\s"]{0,16})"')
 GAP = r"(?:[ \t\f\v]|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*"  # white space that a directive may hold
 SPACE = re.compile(r"(?:\s|\\\r?\n|/\*[^*]*(?:\*(?!/)[^*]*)*\*/|//[^\n]*)*")  # white space between any two tokens
 PATH = r'<[^>\n]+>|"[^"\n]+"'
@@ -26,7 +27,7 @@ MESSAGE = rf"\#{GAP}(?:error|warning)\b[^\n\\]*(?:\\(?:\r?\n|.)?[^\n\\]*)*"
 
 KINDS = (
     ("comment", rf"{BLOCK}|{LINE}"),
-    ("raw", r"(?:u8|[uUL])?" + RAW.format("edge")),
+    ("raw", r"(?:u8|[uUL])?R" + OPENING.format("edge")),
     ("string", rf"(?:u8|[uUL])?{STRING}"),
     ("char", rf"(?:u8|[uUL])?{CHAR}"),
     ("number", r"\.?\d(?:[eEpP][+-]|'\w|[\w.])*"),
@@ -40,6 +41,7 @@ KINDS = (
     ("sign", r"::|->\*?|<=>|<<=?|>>=?|[-+*/%&|^!=<>]=|&&|\|\||\#\#|\+\+|--|\.\.\.|."),
 )
 TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS), re.DOTALL)
+PLAIN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS if kind != "raw"), re.DOTALL)
 
 
 class Token(NamedTuple):
@@ -50,14 +52,41 @@ class Token(NamedTuple):
     start: int
 
 
+class Raws:
+    """Where the raw literals of one *text* end, however many open that nothing closes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def last(self) -> dict[str, int]:
+        """Where each delimiter closes for the last time."""
+        return {match[1]: match.start() for match in CLOSING.finditer(self.text)}
+
+    def end(self, delimiter: str, inside: int) -> int:
+        """The end of the literal whose content begins at *inside*; -1: nothing closes it, and what follows is code."""
+        if self.last.get(delimiter, -1) < inside:
+            return -1
+        return self.text.index(f'){delimiter}"', inside) + len(delimiter) + 2
+
+
 def tokens(text: str) -> Iterator[Token]:
     """All tokens of *text*, in order; their texts joined are *text*."""
+    raws = Raws(text)
     fresh = True  # nothing but white space and comments since the line began: a # begins a directive
     position, end = 0, len(text)
     while position < end:
         match = TOKEN.match(text, position)
         assert match is not None  # the last sign is any character
-        kind = "raw" if match["raw"] is not None else match.lastgroup or "sign"
+        if match["raw"] is not None:
+            stop = raws.end(match["edge"], match.end())
+            if stop >= 0:
+                yield Token("raw", text[position:stop], position)
+                position, fresh = stop, False
+                continue
+            match = PLAIN.match(text, position)
+            assert match is not None
+        kind = match.lastgroup or "sign"
         if kind in ("include", "message", "directive") and not fresh:
             yield Token("sign", "#", position)
             position += 1
@@ -72,7 +101,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 BROKEN = re.compile(r"\\\r?\n[\w/*]")
 SPLICED = re.compile(
-    rf"{BLOCK}|{LINE}|{STRING}|{CHAR}|(?:u8|[uUL])?{RAW.format('edge')}"
+    rf"{BLOCK}|{LINE}|{STRING}|{CHAR}|(?:u8|[uUL])?R{OPENING.format('edge')}"
     r"|(?P<word>\w+(?:(?:\\\r?\n)+\w+)+)|\w+|(?P<comment>/(?:\\\r?\n)+[/*])",
     re.DOTALL,
 )
@@ -84,12 +113,20 @@ def whole(text: str) -> str:
     if not BROKEN.search(text):
         return text
 
-    def put_together(match: re.Match[str]) -> str:
-        if match["word"] or match["comment"]:
-            return CONTINUED.sub("", match[0]) + "".join(CONTINUED.findall(match[0]))
-        return match[0]
-
-    return SPLICED.sub(put_together, text)
+    raws = Raws(text)
+    pieces: list[str] = []
+    last = position = 0
+    while position >= 0:
+        begin, position = position, -1
+        for match in SPLICED.finditer(text, begin):
+            if match["edge"] is not None:
+                stop = raws.end(match["edge"], match.end())
+                position = stop if stop >= 0 else match.start("edge") - 1  # else the quote begins what it begins
+                break
+            if match["word"] or match["comment"]:
+                pieces += [text[last : match.start()], CONTINUED.sub("", match[0]), *CONTINUED.findall(match[0])]
+                last = match.end()
+    return "".join([*pieces, text[last:]])
 
 
 def trie(words: Iterable[str]) -> str:
@@ -148,7 +185,7 @@ ODD = re.compile(r"""R"[^()\\\s"]{0,16}\(|'(?<=[0-9a-fA-F]')[0-9a-fA-F]""")
 def stops(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     """Where the matches of a scanner's *pattern* begin and end in *text*, raw literals whole."""
     position = 0
-    endless: set[str] = set()  # openings of raw literals that nothing closes: what follows them is code
+    raws = Raws(text)
     while position >= 0:
         begin, position = position, -1
         for match in pattern.finditer(text, begin):
@@ -157,12 +194,8 @@ def stops(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
                 yield start, end
                 continue
             quote = text.index('"', start)
-            close = f'){text[quote + 1 : end - 1]}"'
-            found = -1 if close in endless else text.find(close, end)
-            if found < 0:
-                endless.add(close)
-                position = quote
-            else:
-                position = found + len(close)
-                yield start, position
+            stop = raws.end(text[quote + 1 : end - 1], end)
+            position = stop if stop >= 0 else quote
+            if stop >= 0:
+                yield start, stop
             break

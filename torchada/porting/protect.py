@@ -120,7 +120,9 @@ def is_cutlass(path: str) -> bool:
     """Whether the folder *path* is a checkout of CUTLASS, or the part of it that others include."""
     name = os.path.basename(path)
     own = any(name == folder and os.path.isfile(os.path.join(path, file)) for folder, file in CUTLASS)
-    return own or os.path.isfile(os.path.join(path, "include", "cutlass", "cutlass.h"))
+    if own or not os.path.isfile(os.path.join(path, "include", "cutlass", "cutlass.h")):
+        return own
+    return name == "cutlass" or os.path.isdir(os.path.join(path, "tools", "util"))  # else a project that vendors it
 
 
 def _built(path: str) -> bool:
