@@ -82,6 +82,8 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
         return _detour.redirect_getter(target, other, shim).restore
     if isinstance(target, (staticmethod, classmethod)):
         target = target.__func__
+    if type(target).__name__ == "instancemethod":  # pybind11's methods are built-in functions, wrapped
+        target = target.__func__
     more: dict[str, Any] = {"if_keyword": action.if_keyword or None}
     if action.if_position != sys.maxsize:
         more["if_position"] = action.if_position

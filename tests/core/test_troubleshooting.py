@@ -15,6 +15,7 @@ OTHERS = (
     "should be GPU",
     "Invalid device string",
     "unsupported device type",
+    "Cannot initialize CUDA",
 )  # Python's, Lightning's, torch's in C++
 
 

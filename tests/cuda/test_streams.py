@@ -224,7 +224,8 @@ def test_handles_for_other_processes():
     event = torch.cuda.Event(interprocess=True)
     event.record()
     assert isinstance(event.ipc_handle(), bytes)
-    with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process, as on CUDA
-        torch.cuda.Event.from_ipc_handle(torch.device("cuda:0"), event.ipc_handle())
+    for device in (torch.device("cuda:0"), "cuda:0", 0):
+        with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process, as on CUDA
+            torch.cuda.Event.from_ipc_handle(device, event.ipc_handle())
     with pytest.raises(RuntimeError, match="invalid argument"):
         torch.cuda.Event().ipc_handle()

@@ -1,5 +1,6 @@
 """pynvml and torch.cuda's telemetry through Moore Threads' management library; here a stand-in with its interface."""
 
+import sys
 import textwrap
 
 import pytest
@@ -100,6 +101,22 @@ def _check(lines):
     assert lines[5].split() == ["process", "4711", "uses", "3.000", "MB", "GPU", "memory"]
 
 
+HIDDEN = """
+    from importlib.machinery import PathFinder
+    found = PathFinder.find_spec
+    PathFinder.find_spec = lambda name, *more: None if name == "pynvml" else found(name, *more)
+"""
+"""The first lines of a program on a machine where no pynvml is installed."""
+
+
+@pytest.fixture
+def no_library(monkeypatch):
+    """As if no management library were installed where the tests run."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(torch.cuda, "_HAS_PYNVML", False)
+    monkeypatch.setattr(torch.cuda, "_PYNVML_ERR", ModuleNotFoundError("pynvml"), raising=False)
+
+
 def test_telemetry(run_python, installed):
     done = run_python(
         f"import sys; sys.path.insert(0, {str(installed)!r})\nimport torchada, torch" + textwrap.dedent(USE)
@@ -108,7 +125,7 @@ def test_telemetry(run_python, installed):
 
 
 def test_torch_imported_first(run_python, installed):
-    before = f"""
+    before = f"""{HIDDEN.replace("    ", " " * 8)}
         import sys
         import torch
         sys.path.insert(0, {str(installed)!r})
@@ -182,7 +199,7 @@ def test_a_package_of_the_same_name_is_not_taken(run_python, installed):
     (installed / "mthreads_ml_py-2.4.3.dist-info" / "METADATA").unlink()
     (installed / "mthreads_ml_py-2.4.3.dist-info").rmdir()
     run_python(
-        f"""
+        f"""{HIDDEN.replace("    ", " " * 8)}
         import sys; sys.path.insert(0, {str(installed)!r})
         import torchada, torch
         try:
@@ -197,18 +214,18 @@ def test_a_package_of_the_same_name_is_not_taken(run_python, installed):
 
 
 @pytest.mark.parametrize("name", ["utilization", "memory_usage", "temperature", "power_draw", "clock_rate"])
-def test_without_the_library(name):
+def test_without_the_library(no_library, name):
     with pytest.raises(ModuleNotFoundError, match="nvidia-ml-py"):
         getattr(torch.cuda, name)()
     with pytest.raises(ModuleNotFoundError, match="nvidia-ml-py"):
         getattr(torch.cuda, name)(device="cuda:1")
 
 
-def test_processes_without_the_library():
+def test_processes_without_the_library(no_library):
     assert torch.cuda.list_gpu_processes() == "pynvml module not found, please install nvidia-ml-py"
 
 
-def test_uuid_without_the_library():
+def test_uuid_without_the_library(no_library):
     assert not hasattr(torch.cuda.get_device_properties(0), "uuid")
     with pytest.raises(torchada.NotOnMusa, match="mthreads-ml-py"):
         torch.cuda.get_device_properties(0).uuid

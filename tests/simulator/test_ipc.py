@@ -300,9 +300,12 @@ def test_handles_of_events():
     for wrong in (b"", b"x", handle + b"x", handle.partition(b"/")[0]):
         with pytest.raises(RuntimeError, match="invalid resource handle"):
             torch_musa.Event.from_ipc_handle(device, wrong)
-    with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process
-        torch_musa.Event.from_ipc_handle(device, handle)
-    with pytest.raises(TypeError):
+    for own in (device, "musa:0", 0):
+        with pytest.raises(RuntimeError, match="invalid device context"):  # of this very process
+            torch_musa.Event.from_ipc_handle(own, handle)
+    with pytest.raises(RuntimeError, match="invalid resource handle"):  # torch's parser takes a text for bytes
         torch_musa.Event.from_ipc_handle(device, "text")
+    with pytest.raises(TypeError):
+        torch_musa.Event.from_ipc_handle(device, 1)
     with pytest.raises(ValueError, match="musa device"):
         torch_musa.Event.from_ipc_handle(torch.device("cpu"), handle)

@@ -290,6 +290,12 @@ STREAMS = (
         test=f"{_STREAMS}::test_event_constructors",
     ),
     Rule(
+        "torch_musa.core.stream:Event.from_ipc_handle",
+        Detour(keywords=("device",), positions=(0,)),
+        why="the device may be given by name",
+        test=f"{_STREAMS}::test_handles_for_other_processes",
+    ),
+    Rule(
         "torch.cuda:get_stream_from_external",
         Wrap("cuda_other:get_stream_from_external"),
         why="no binding of this name; an ExternalStream is the same thing",

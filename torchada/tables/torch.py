@@ -13,6 +13,7 @@ _FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
 _WHY = "a cuda device means the MUSA device"
 _REPLACED = "torch_musa's own function over torch's method compares the device with its name"
 _PORTABLE = "tests/devices/test_checkpoints.py::test_objects_that_name_the_device"
+_SCRIPT = "tests/devices/test_script.py::test_texts_at_run_time"
 _LEGACY = "legacy tensor types are names of CUDA programs"
 
 DEVICE = (
@@ -390,21 +391,53 @@ COMPILER = (
     Rule(
         "torch.jit.frontend:ExprBuilder.build_Call",
         Detour(shim="script:build_call"),
-        why="TorchScript compiles .to(), .cuda() and devices from the source text, past every other translation",
+        why="TorchScript knows x.cuda() without arguments only",
         test="tests/devices/test_script.py",
     ),
     Rule(
-        "torch.jit.frontend:ExprBuilder.build_Attribute",
-        Detour(shim="script:build_attribute"),
-        why="as above, for is_cuda",
-        test="tests/devices/test_script.py",
+        "torch:_C._jit_script_compile",
+        Detour(shim="script_graphs:compile_function"),
+        why="compiled code makes its devices in C++, past every other translation",
+        test=_SCRIPT,
+    ),
+    Rule(
+        "torch:_C._jit_script_class_compile",
+        Detour(shim="script_graphs:compile_class"),
+        why="as above, for scripted classes",
+        test=_SCRIPT,
+    ),
+    Rule(
+        "torch.jit._recursive:create_methods_and_properties_from_stubs",
+        Detour(shim="script_graphs:compile_methods"),
+        why="as above, for modules",
+        test=_SCRIPT,
+    ),
+    Rule(
+        "torch.jit._recursive:create_hooks_from_stubs",
+        Detour(shim="script_graphs:compile_hooks"),
+        why="as above, for the hooks of modules",
+        test=_SCRIPT,
     ),
     *each(
         "torch",
         "_C.import_ir_module _C.import_ir_module_from_buffer",
-        Detour(shim="script:import_archive"),
+        Detour(shim="script_archives:import_archive"),
         why="the code in a TorchScript archive of a CUDA machine names devices, in traces most of all",
         test="tests/devices/test_script.py::test_archives_written_on_cuda",
+    ),
+    *each(
+        "torch",
+        "_C.ScriptModule.save _C.ScriptFunction.save",
+        Detour(shim="script_archives:save"),
+        why="what is written here loads on CUDA and CPU machines, as with torch.save",
+        test="tests/devices/test_script.py::test_archives_are_portable",
+    ),
+    *each(
+        "torch",
+        "_C.ScriptModule.save_to_buffer _C.ScriptFunction.save_to_buffer",
+        Detour(shim="script_archives:save_to_buffer"),
+        why="as above",
+        test="tests/devices/test_script.py::test_archives_are_portable",
     ),
     Rule(
         "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES",

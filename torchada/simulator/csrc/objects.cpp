@@ -6,6 +6,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/Stream.h>
+#include <torch/csrc/utils/python_arg_parser.h>
 #include <structmember.h>
 
 #include <array>
@@ -199,14 +200,15 @@ PyObject* event_ipc_handle(PyObject* self, PyObject*) {
 }
 PyObject* event_from_ipc_handle(PyObject* type, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {
-    static const char* names[] = {"device", "handle", nullptr};
-    PyObject *device = nullptr, *handle = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OS", const_cast<char**>(names), &device, &handle)) return nullptr;
-    TORCH_CHECK_TYPE(THPDevice_Check(device), "from_ipc_handle: expected a device, got ", Py_TYPE(device)->tp_name);
-    c10::Device where = reinterpret_cast<THPDevice*>(device)->device;
+    // torch's parser, as CUDA's function has it: a device, its name or its index.
+    static torch::PythonArgParser parser({"from_ipc_handle(Device device, std::string handle)"});
+    torch::ParsedArgs<2> parsed;
+    torch::PythonArgs given = parser.parse(args, kwargs, parsed);
+    c10::Device where = given.device(0);
+    std::string handle = given.string(1);
     TORCH_CHECK_VALUE(where.type() == kMusa, "from_ipc_handle: expected a musa device, got ", where);
     if (where.has_index()) check_device(where.index());
-    return make_event(reinterpret_cast<PyTypeObject*>(type), false, true, open_shared_event(PyBytes_AS_STRING(handle)));
+    return make_event(reinterpret_cast<PyTypeObject*>(type), false, true, open_shared_event(handle));
   });
 }
 PyObject* event_get_device(PyObject* self, void*) {
