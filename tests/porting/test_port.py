@@ -76,6 +76,12 @@ def test_unchanged_and_unresolved_names_stay():
         ("curand4(&s)", "murand4(&s)"),
         ("namespace at { namespace cuda { } }", "namespace at { namespace musa { } }"),
         ("y->is_cuda() && z . is_cuda ()", "y->is_privateuseone() && z . is_privateuseone ()"),
+        (
+            "at::f(x.cuda(), y->a . cuda( ))",
+            "at::f(x.to(c10::DeviceType::PrivateUse1), y->a . to(c10::DeviceType::PrivateUse1))",
+        ),
+        ("at::f(cuda(), m->cuda(), x.cuda(0), x.cuda, x.cuda_())", None),
+        ("config.cuda(); text::at;", None),
         ("gen.philox_cuda_state(1)", "gen.philox_musa_state(1)"),
         ("torch::headeronly::DeviceType::CUDA", "torch::headeronly::DeviceType::PrivateUse1"),
         ("kCUDA", "kPrivateUse1"),

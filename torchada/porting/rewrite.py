@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 
 from . import contexts, lexer
 from .changes import Change, Ported, Problem
@@ -20,6 +21,8 @@ MESSAGE = re.compile(rf"\#{lexer.GAP}(?:error|warning)\b")
 STD = re.compile(rf"{GAP}::{GAP}std\b")
 INNER = re.compile(rf"{GAP}::{GAP}(\w*(?:cuda|CUDA|Cuda)\w*)")
 NO_ARGUMENTS = re.compile(rf"{GAP}\({GAP}\)")
+MEMBER = re.compile(r"(?<!\.)\.\s*$")
+TENSORS = re.compile(r"\b(?:torch|at|ATen)(?:::|/)")  # a text that may hold tensors
 PASTE = re.compile(rf"{GAP}##")
 CALL = re.compile(rf"{GAP}\(")
 EQUALS = ("==", "!=", "<=", ">=")
@@ -47,6 +50,10 @@ class Text:
         self.found: list[tuple[int, str, str, bool]] = []
         self.done = 0
         self.mentions: dict[str, bool] = {}
+
+    @cached_property
+    def tensors(self) -> bool:
+        return bool(TENSORS.search(self.text))
 
     def edit(self, start: int, end: int, new: str, evidence: str) -> None:
         if new != self.text[start:end]:
@@ -121,8 +128,10 @@ class Text:
                 self.edit(start, end, "musa", "single")
             elif (library := contexts.LIBCUDACXX.match(text, end)) and not NAMESPACE.search(head):
                 self.problem(start, f"cuda::{library[1]}", "libcu++ beyond cuda::std has no MUSA counterpart seen")
-            elif word in PASTED and PASTE.match(text, end):
+            elif PASTE.match(text, end):
                 self.word(start, end, word)
+            elif (call := NO_ARGUMENTS.match(text, end)) and MEMBER.search(head) and self.tensors:
+                self.edit(start, call.end(), "to(c10::DeviceType::PrivateUse1)", "documented")
         elif word == "cuda" and names[0] in TORCH:
             self.problem(start, "::".join((*names, word)), "a PyTorch namespace with no MUSA spelling seen")
 
