@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -96,7 +97,8 @@ def _swap_all(swaps: Mapping[int, tuple[Any, Any]]) -> None:
     for holder in _snapshot_holders():
         for name, value in list(vars(holder).items()):
             if isinstance(value, functools._lru_cache_wrapper):
-                value.cache_clear()
+                if _remembers(value):
+                    value.cache_clear()
             elif type(value) is dict:
                 # A table may hold both objects as keys (torch_musa adds its own): then each keeps its entry.
                 keys = {key: key if swapped(key) in value else swapped(key) for key in value}
@@ -112,6 +114,13 @@ def _swap_all(swaps: Mapping[int, tuple[Any, Any]]) -> None:
                     value.add(swapped(item))
             elif swapped(value) is not value:
                 setattr(holder, name, swapped(value))
+
+
+def _remembers(cached: Any) -> bool:
+    """Whether the cached function has given a value. One that gives none is called for its effect, and only once:
+    inductor registers its patterns so, and refuses to do it twice."""
+    cache = [each for each in gc.get_referents(cached) if type(each) is dict and each is not vars(cached)]
+    return any(result is not None for results in cache for result in results.values())
 
 
 def _flat(mapping: Mapping[Any, Any]) -> Iterator[Any]:

@@ -1,8 +1,13 @@
 """Every import order gives the same answers (design, invariant 3)."""
 
+import functools
 import itertools
+import sys
+import types
 
 import pytest
+
+from torchada import adopt
 
 PROBE = """
 import json, sys
@@ -192,3 +197,18 @@ def test_a_module_of_two_names_is_named_once(run_python):
         """
     )
     assert "still torch's own: __main__.Stream. Activate" in done.stderr, done.stderr
+
+
+def test_caches_of_inductor_forget_values_and_what_runs_once_does_not_run_again(monkeypatch):
+    """Inductor registers its patterns in cached functions, and refuses to do it twice."""
+    runs = []
+    module = types.ModuleType("torch._inductor.of_this_test")
+    module.once = functools.cache(lambda: runs.append(1))
+    module.value = functools.cache(lambda: runs)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for _ in range(2):
+        module.once()
+        module.value()
+        adopt._swap_all({})
+        assert module.value.cache_info().currsize == 0
+    assert runs == [1]
