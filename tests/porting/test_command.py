@@ -57,6 +57,14 @@ def test_a_copy_leaves_the_project_alone(project, tmp_path, capsys):
     assert run(out, "--check") == 0
 
 
+def test_a_copy_inside_the_project_is_no_source(project, capsys):
+    assert run(project, "-o", project / "out") == 0
+    capsys.readouterr()
+    assert run(project, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["skipped"] == [{"path": "out", "why": "a ported copy"}] and told["totals"]["files"] == 2
+
+
 def test_places_that_hold_no_copy(project, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -15,13 +15,12 @@ from typing import Any
 from .builds import is_build_file
 from .journal import Journal, JournalError, PortError, journal_for, journals, write
 from .port import PTX_MODES, ptx_mode
-from .protect import Protection
+from .protect import MARK, Protection
 from .report import printable, report, show
 from .tables import IDENTIFIER
 from .tree import LINK, Skipped, Tree, decode, portable, walk
 from .work import FileResult, port_files, takes_long
 
-MARK = ".torchada-port.json"  # in a ported copy: it may be written again
 WHOLE = ("excluded", "a checkout of its own", "the package ", "CUTLASS ")  # folders that a copy takes as they are
 
 

@@ -21,6 +21,7 @@ PROJECT = (*MARKS, "setup.py", "pyproject.toml", "CMakeLists.txt")  # what the r
 CUTLASS = (("cutlass", "cutlass.h"), ("cute", "tensor.hpp"))  # folder, and what it holds if it is the library's
 MUTLASS = "CUTLASS is PTX, and MUTLASS takes its place"
 BUILT = ("temp.", "lib.", "bdist.")  # what setuptools makes in its build folder
+MARK = ".torchada-port.json"  # in a ported copy: it may be written again
 GUARDED = ("torch", "torch_musa", "pybind11")  # their checkouts stay as well, where they are installed from one
 
 
@@ -85,6 +86,8 @@ class Protection:
             return f"the package {self.roots[path]} is installed from there"
         if any(os.path.lexists(os.path.join(path, mark)) for mark in MARKS):
             return "a checkout of its own"
+        if os.path.exists(os.path.join(path, MARK)):
+            return "a ported copy"
         if os.path.exists(os.path.join(path, "pyvenv.cfg")):
             return "a virtual environment"
         if name == "build" and _built(path):
