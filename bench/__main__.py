@@ -15,7 +15,7 @@ import pyperf
 from rich.console import Console
 from rich.table import Table
 
-from bench import graphs, simulator
+from bench import compiling, graphs, simulator
 from bench.cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,6 +161,17 @@ def graph_cost(write: bool) -> int:
     return 0
 
 
+def compile_cost(write: bool) -> int:
+    """Compiling and registering, natively and with torchada."""
+    head = ("what", "native", "with torchada", "ratio")
+    found = compiling.rows(environment())
+    cells = [(what, seconds(base), seconds(ours), f"{ours / base:.3f}") for what, base, ours in found]
+    show(head, cells)
+    if write:
+        write_section("<!-- compile -->", markdown(head, cells))
+    return 0
+
+
 def show(head: tuple[str, ...], cells: list[tuple[str, ...]]) -> None:
     grid = Table(*head)
     for row in cells:
@@ -179,7 +190,10 @@ def main() -> int:
     parser.add_argument(
         "--graphs", action="store_true", help="what a graph's replay costs with and without rotation instead"
     )
+    parser.add_argument("--compile", action="store_true", help="what compiling and custom operators cost instead")
     options = parser.parse_args()
+    if options.compile:
+        return compile_cost(write=not options.no_write)
     if options.graphs:
         return graph_cost(write=not options.no_write)
     if options.simulator:

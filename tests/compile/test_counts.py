@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import torch
 
 from .programs import AOT_DIFFERS, BETTER, BREAKS, OTHER_GUARDS, OTHER_VALUES, PROGRAMS
 
+pytestmark = pytest.mark.timeout(1500)  # whichever test is first waits for both processes
 CHILD = Path(__file__).with_name("child.py")
 LATEST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-WAYS = ("aot_eager", "fullgraph")
+WAYS = ("broken", "fullgraph")  # the same results where the graph is whole
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +31,15 @@ def outcomes(made_once: Callable[[str, Callable[[Path], object]], Path]) -> dict
         env.update(TORCHADA_SIM_DEVICES="2", OMP_NUM_THREADS="1")
         if "TORCHADA_SIM_CACHE" in os.environ:
             env["TORCHADA_SIM_CACHE"] = os.environ["TORCHADA_SIM_CACHE"]
-        for mode, switch in (("native", {"TORCHADA": "0"}), ("cuda", {"TORCHADA_SIMULATE": "1"})):
+        switches = {"native": {"TORCHADA": "0"}, "cuda": {"TORCHADA_SIMULATE": "1"}}
+
+        def compile_all(mode: str) -> None:
             command = [sys.executable, str(CHILD), mode, str(folder / f"{mode}.json")]
-            done = subprocess.run(command, env=env | switch, capture_output=True, text=True, timeout=550)
+            done = subprocess.run(command, env=env | switches[mode], capture_output=True, text=True, timeout=1400)
             assert done.returncode == 0, done.stdout + done.stderr
+
+        with ThreadPoolExecutor(2) as pool:  # side by side
+            list(pool.map(compile_all, switches))
 
     folder = made_once("compiled-programs", make)
     return {mode: json.loads((folder / f"{mode}.json").read_text()) for mode in ("native", "cuda")}
@@ -43,11 +50,11 @@ def test_program(outcomes: dict[str, Any], name: str) -> None:
     """One graph where CUDA has one, and otherwise what torch_musa's own program gives: values, graphs, operators,
     frames, recompilations, guards."""
     ours, theirs = outcomes["cuda"][name], outcomes["native"][name]
-    aot, full = ours["aot_eager"], ours["fullgraph"]
-    assert "error" not in aot, aot
-    assert aot["same"] is not (name in AOT_DIFFERS)
+    found, full = ours["broken"], ours["fullgraph"]
+    assert "error" not in found, found
+    assert found["same"] is not (name in AOT_DIFFERS)
     if LATEST:  # older ones break in more places, as they do on CUDA
-        assert len(aot["breaks"]) == BREAKS.get(name, 0), aot["breaks"]
+        assert len(found["breaks"]) == BREAKS.get(name, 0), found["breaks"]
         assert ("error" in full) is (name in BREAKS), full
     if name in BETTER:
         return
@@ -64,7 +71,8 @@ def test_program(outcomes: dict[str, Any], name: str) -> None:
 
 
 def test_the_counts_mean_something(outcomes: dict[str, Any]) -> None:
-    found = {name: outcomes["cuda"][name]["aot_eager"] for name in PROGRAMS}
+    found = {name: outcomes["cuda"][name]["broken"] for name in PROGRAMS}
     assert found["dynamic shapes"]["graphs"] == 2 and found["current device"]["graphs"] == 2
     assert found["is cuda"]["graphs"] == 3 and found["dtypes"]["graphs"] == 3
-    assert found["factories"]["frames"] == {"total": 1, "ok": 1} and len(found["factories"]["guards"]) > 10
+    assert found["print"]["frames"]["total"] > 1  # torch counts frames where it may break only
+    assert len(found["factories"]["guards"]) > 10

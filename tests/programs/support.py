@@ -16,7 +16,7 @@ from tests.activation.support import ROOT, clean_environment
 EXAMPLES = ROOT / "docs" / "examples"
 # Short runs that still go through everything a program does.
 SHORT = {
-    "compiled.py": ("--fp32", "--epochs", "2", "--backend", "aot_eager"),
+    "compiled.py": ("--fp32", "--steps", "20", "--depth", "1", "--backend", "aot_eager"),
     "digits.py": ("--fp32", "--epochs", "3"),
     "gpt.py": ("--fp32", "--steps", "20", "--characters", "100000", "--sample", "40"),
     "transformers_trainer.py": ("--steps", "20", "--count", "8"),
@@ -67,7 +67,7 @@ class Ways:
         return self.pool.submit(self._finish, [*command, *arguments, "--json"], environment)
 
     def _finish(self, command: list[str], environment: dict[str, str]) -> Run:
-        done = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{command} gave {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return Run(done.stdout, done.stderr)
 

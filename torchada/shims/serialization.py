@@ -96,3 +96,10 @@ def reduce_graph_module(original: Callable[..., Any], self: Any) -> Any:
 def exported_device(original: Callable[..., None], self: Any, type: str, *args: Any, **kwargs: Any) -> None:
     """A device in a file of ``torch.export.save``."""
     original(self, "cuda" if type == BACKEND else type, *args, **kwargs)
+
+
+def move_program(original: Callable[..., Any], ep: Any, location: Any) -> Any:
+    """``torch.export.passes.move_to_device_pass``: a dictionary has what ``str(device)`` gives as its keys."""
+    if isinstance(location, dict):
+        location = {translate(old): new for old, new in location.items()}
+    return original(ep, location)

@@ -272,6 +272,12 @@ STORAGE = (
         test=_PORTABLE,
     ),
     Rule(
+        "torch.export.passes:move_to_device_pass",
+        Detour(shim="serialization:move_program"),
+        why="the devices to move from are compared as text",
+        test="tests/compile/test_export.py",
+    ),
+    Rule(
         "torch:TypedStorage.type",
         Detour(shim="storage:typed_type"),
         why=_LEGACY,

@@ -14,6 +14,7 @@ import torch_musa
 from torchada.simulator.profiles import active_defects
 
 from .._late import when_imported
+from .._not_simulated import refuse
 from .._replace import replace_everywhere
 
 
@@ -25,6 +26,7 @@ def install():
     for theirs, ours in (("runtime.benchmarking", "benchmark"), ("codegen.cpp_utils", "codegen.cpp_utils")):
         when_imported("torch._inductor." + theirs, partial(import_module, "torch_musa._inductor." + ours))
     when_imported("torch._inductor.codecache", _patch_codecache)
+    when_imported("torch._inductor.select_algorithm", _patch_templates)
     when_imported("torch._inductor.graph", _register)  # it is the first to ask for a backend
 
 
@@ -74,6 +76,20 @@ def _patch_utils():
         return "cpp" if device_type == "musa" else original(device_type)
 
     replace_everywhere(original, get_current_backend)
+
+
+def _patch_templates():
+    # Without this, FlexAttention ends in the import of a Triton that is not there.
+    template: Any = sys.modules["torch._inductor.select_algorithm"].TritonTemplate
+    original = template.generate
+
+    @functools.wraps(original)
+    def generate(self, *args, **kwargs):
+        if not has_triton():
+            refuse(f"Triton's template {self.name!r} of torch._inductor", "Triton compiler")
+        return original(self, *args, **kwargs)
+
+    template.generate = generate
 
 
 def device_key():
