@@ -80,7 +80,8 @@ def every_form_of_init():
     dist.destroy_process_group()
     start("undefined")
     add_up()
-    assert dist.get_backend() == "nccl"
+    add_up(group=dist.new_group())
+    assert dist.get_backend() == "undefined" and dist.get_backend_config() == "cuda:nccl"  # CUDA's answers
     dist.destroy_process_group()
     start("gloo", "gloo")
     add_up("cpu")

@@ -60,6 +60,13 @@ def test_in_one_process(run_python):
         except RuntimeError as error:
             print(error)
         dist.destroy_process_group()
+        from torch.distributed.rpc import TensorPipeRpcBackendOptions as Options
+        print(Options(device_maps={"peer": {"cpu": "cpu"}}).device_maps["peer"])
+        for use in (lambda: Options(device_maps={"peer": {0: 1}}), lambda: Options().set_devices(["cuda:0"])):
+            try:
+                use()
+            except torchada.NotOnMusa as error:
+                print(error)
         del dist.Backend._plugins["MCCL"]  # torch_musa was built without it
         print(dist.is_nccl_available(), dist.is_backend_available("cpu:gloo,cuda:nccl"))
         try:
@@ -68,9 +75,11 @@ def test_in_one_process(run_python):
             print(error)
         """
     )
-    first, gloo, available, without = done.stdout.splitlines()
+    first, gloo, on_cpu, maps, devices, available, without = done.stdout.splitlines()
     assert first == "cuda nccl musa:0 musa:0" and available == "False False"
     assert gloo == "ProcessGroupGloo::allreduce: unsupported device type musa"
+    assert on_cpu == "{device(type='cpu'): device(type='cpu')}"
+    assert maps == devices and maps.startswith("torch.distributed.rpc with devices or device maps is not available")
     assert without.startswith("Distributed package doesn't have NCCL built in: ") and "gloo" in without
 
 

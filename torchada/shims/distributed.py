@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d
 
+from ..errors import NotOnMusa
 from ..tables.names import MCCL_VARIABLES
 from .device import BACKEND, translate
 
@@ -70,9 +71,9 @@ def new_process_group(original: Callable[..., Any], *args: Any, **kwargs: Any) -
         kwargs["device_id"] = None  # gloo serves CUDA tensors too, but not MUSA's: no eager connection
     group, store = original(*args_list, **kwargs)
     if changed and group in distributed_c10d._world.pg_map:
-        name = distributed_c10d.Backend(wanted)
-        distributed_c10d._world.pg_map[group] = (name, store)
-        distributed_c10d._world.pg_backend_config[group] = str(distributed_c10d.BackendConfig(name))
+        config = distributed_c10d.BackendConfig(distributed_c10d.Backend(wanted))
+        distributed_c10d._world.pg_map[group] = (distributed_c10d.Backend(str(asked)), store)
+        distributed_c10d._world.pg_backend_config[group] = str(config)
         if ":" in wanted and any(name == MCCL for _, name in parts):  # torch's default among them is NCCL
             group._set_default_backend(distributed_c10d.ProcessGroup.BackendType.CUSTOM)
     return group, store
@@ -192,6 +193,18 @@ def check_comm_hook(original: Callable[..., None], self: Any, hook: Any) -> None
 
         hook.__signature__ = inspect.signature(named)  # type: ignore[attr-defined]
     original(self, hook)
+
+
+def rpc_devices(original: Callable[..., Any], devices: Any) -> Any:
+    """The devices or device maps of ``rpc.TensorPipeRpcBackendOptions``."""
+    named = [*devices, *devices.values()] if isinstance(devices, dict) else devices
+    if any(torch.device(device).type == BACKEND for device in named):
+        raise NotOnMusa(
+            "torch.distributed.rpc with devices or device maps",
+            "TensorPipe, which carries it, moves tensors between CUDA devices only.",
+            "tensors on the CPU as arguments and results (tensor.cpu()), or torch.distributed.send() and recv().",
+        )
+    return original(devices)
 
 
 # ---------------------------------------------------------------- torchrun --nproc-per-node gpu

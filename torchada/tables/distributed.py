@@ -8,6 +8,7 @@ _RUN = "torch.distributed.run"
 _OPTION = "torch.distributed.argparse_util"
 _TEST = "tests/distributed/test_nccl.py"
 _LAUNCH = "tests/distributed/test_launch.py"
+_RPC = "TensorPipe moves tensors between CUDA devices only; torch would complain of invalid indices"
 _GPU = "torchrun --nproc-per-node gpu asks whether CUDA is available"
 
 RULES = (
@@ -107,5 +108,17 @@ RULES = (
         Detour(shim="distributed:sharded_grad_scaler"),
         why="the vendor's class takes no device, torch's does, first of all",
         test=f"{_TEST}::test_training",
+    ),
+    Rule(
+        "torch.distributed.rpc.options:_to_device_map",
+        Detour(shim="distributed:rpc_devices"),
+        why=_RPC,
+        test=f"{_TEST}::test_in_one_process",
+    ),
+    Rule(
+        "torch.distributed.rpc.options:_to_device_list",
+        Detour(shim="distributed:rpc_devices"),
+        why=_RPC,
+        test=f"{_TEST}::test_in_one_process",
     ),
 )
