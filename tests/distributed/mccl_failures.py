@@ -106,7 +106,7 @@ def message_of_another_size():
 def absent_rank():
     if RANK == 1:
         return stay_away()
-    dist.distributed_c10d._set_pg_timeout(SHORT)
+    dist.group.WORLD._get_backend(DEVICE)._set_default_timeout(SHORT)
     with raises(dist.DistBackendError, "Watchdog caught collective operation timeout", "OpType=ALLREDUCE"):
         dist.all_reduce(ones())
     tell()
@@ -117,7 +117,7 @@ def absent_rank():
 def absent_sender():
     if RANK == 1:
         return stay_away()
-    dist.distributed_c10d._set_pg_timeout(SHORT)
+    dist.group.WORLD._get_backend(DEVICE)._set_default_timeout(SHORT)
     with raises(dist.DistBackendError, "timeout", "OpType=RECV"):
         dist.recv(ones(), 1)
     tell()
