@@ -263,21 +263,24 @@ def test_a_child_forked_after_initialisation_is_told(run_python):
         """
         import os, sys
         import torchada, torch
-        torch.cuda.init()
+        graph, x = torch.cuda.CUDAGraph(), torch.ones(2, device="cuda")
+        with torch.cuda.graph(graph):
+            x.add_(1)
         assert not torch.cuda._is_in_bad_fork()
         sys.stdout.flush()
         if os.fork() == 0:
             print(torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized())
-            try:
-                torch.cuda.current_device()
-            except RuntimeError as error:
-                print("'spawn' start method" in str(error))
+            for call in (torch.cuda.current_device, graph.replay):
+                try:
+                    call()
+                except RuntimeError as error:
+                    print("'spawn' start method" in str(error))
             sys.stdout.flush()
             os._exit(0)
         os.wait()
         """
     )
-    assert done.stdout.split() == ["True", "False", "True"]
+    assert done.stdout.split() == ["True", "False", "True", "True"]
 
 
 def test_error_classes():

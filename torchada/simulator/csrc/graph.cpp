@@ -188,6 +188,7 @@ class Graph {
   }
 
   void replay() {
+    check_not_bad_fork();
     TORCH_CHECK(executable_, "Called MUSAGraph::replay without a preceding successful capture.");
     DeviceScope scope(device_);
     check(musaGraphLaunch(executable_, stream_handle(current_stream(device_))), "invalid resource handle");
