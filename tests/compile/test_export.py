@@ -63,13 +63,20 @@ class Placed(torch.nn.Module):
         return x.to("cuda") + torch.arange(4, device="cuda")
 
 
-def test_the_file_names_cuda_and_is_read(x: torch.Tensor) -> None:
-    file = written(of(Placed(), x))
+class Cast(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return x @ x.t()
+
+
+@pytest.mark.parametrize("kind", [Placed, Cast])
+def test_the_file_names_cuda_and_is_read(kind: type[torch.nn.Module], x: torch.Tensor) -> None:
+    file = written(of(kind(), x))
     with zipfile.ZipFile(file) as parts:
         (text,) = (parts.read(name) for name in parts.namelist() if name.endswith("model.json"))
     assert b'"cuda"' in text and b"musa" not in text
     file.seek(0)
-    assert torch.equal(torch.export.load(file).module()(x), Placed()(x))
+    assert torch.equal(torch.export.load(file).module()(x), kind()(x))
 
 
 @pytest.mark.parametrize("target", ["cuda", torch.device("cuda", 1), {"cpu": "cuda:1"}])

@@ -98,6 +98,13 @@ def exported_device(original: Callable[..., None], self: Any, type: str, *args: 
     original(self, "cuda" if type == BACKEND else type, *args, **kwargs)
 
 
+def exported_region(original: Callable[..., Any], self: Any, args: Any, kwargs: Any) -> Any:
+    """The arguments of an operator over graphs: of ``wrap_with_autocast`` the first is the device type."""
+    if args and isinstance(args[0], str) and args[0] == BACKEND:
+        args = ("cuda", *args[1:])
+    return original(self, args, kwargs)
+
+
 def move_program(original: Callable[..., Any], ep: Any, location: Any) -> Any:
     """``torch.export.passes.move_to_device_pass``: a dictionary has what ``str(device)`` gives as its keys."""
     if isinstance(location, dict):

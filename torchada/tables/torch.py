@@ -272,6 +272,12 @@ STORAGE = (
         test=_PORTABLE,
     ),
     Rule(
+        "torch._export.serde.serialize:GraphModuleSerializer.serialize_hoo_inputs",
+        Detour(shim="serialization:exported_region"),
+        why="the autocast regions of an exported program name their device type",
+        test="tests/compile/test_export.py::test_the_file_names_cuda_and_is_read",
+    ),
+    Rule(
         "torch.export.passes:move_to_device_pass",
         Detour(shim="serialization:move_program"),
         why="the devices to move from are compared as text",
