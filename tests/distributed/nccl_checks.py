@@ -216,6 +216,7 @@ def environment():
     start("environment", "nccl")
     assert os.environ["TORCH_MCCL_NAN_CHECK"] == "0" and os.environ["MCCL_DEBUG"] == "WARN"
     assert os.environ["TORCH_MCCL_MUSA_EVENT_CACHE"] == "0"
+    dist.barrier()  # the other may still be connecting
     dist.destroy_process_group()
 
 

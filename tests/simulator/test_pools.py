@@ -180,11 +180,15 @@ def test_a_pool_goes_back_to_a_checkpoint():
         assert isinstance(before, CORE._musa_MUSAAllocator_AllocatorState)
         allocated = torch_musa.memory_allocated(0)
         extra = make(MIB)
+        gone = b.data_ptr()
         del b
     stale = [impl(t) for t in (a, c, extra)]
     CORE._musa_setCheckpointPoolState(0, before, stale, [impl(a), impl(c)])
-    # What was alive at the checkpoint and has a tensor is alive; b had none, so its block is free again.
-    assert CORE._musa_checkPoolLiveAllocations(0, pool.id, addresses - {max(addresses - {a.data_ptr(), c.data_ptr()})})
+    # All that was alive at the checkpoint is; b's block has no tensor any more and waits for raw_delete.
+    assert CORE._musa_checkPoolLiveAllocations(0, pool.id, addresses)
+    assert torch_musa.memory_allocated(0) == allocated
+    CORE._musa_musaCachingAllocator_raw_delete(gone)
+    assert CORE._musa_checkPoolLiveAllocations(0, pool.id, addresses - {gone})
     assert CORE._has_Standard_Deleter(impl(a)) and not CORE._has_Standard_Deleter(impl(extra))
     assert torch_musa.memory_allocated(0) == allocated - 5 * MIB
     del extra
