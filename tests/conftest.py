@@ -63,6 +63,14 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     return folder_of
 
 
+@pytest.fixture(scope="session", autouse=True)
+def inductor_cache(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Where this run keeps compiled code: never what another run left, and the compiler is tried once."""
+    folder = made_once("inductor", lambda folder: None)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def built(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """A folder with the sdist of this checkout and the wheel that was built from that sdist."""

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch._decomp.decompositions_for_rng
 import torch._export.serde.schema
+import torch._prims_common
 import torch.distributed.device_mesh
 import torch.testing._internal.optests  # some rows belong to it
 
@@ -246,6 +248,28 @@ def _kernel_of_library(library: str, kernel: str) -> bool:
         definition._destroy()
 
 
+class _Doubled(torch._ops.HigherOrderOperator):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return super().__call__(x)  # type: ignore[misc, no-any-return]
+
+
+def _python_kernel() -> bool:
+    operator = _Doubled("torchada_probe_doubled")
+    operator.py_impl(torch._C.DispatchKey.CUDA)(lambda x: x * 2)
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(torch.ones(1, device="musa")).item() == 2
+
+
+def _branch_under_autocast() -> bool:
+    with torch.autocast("musa"):
+        return torch.ops.higher_order.cond(True, torch.neg, torch.abs, (torch.ones(1, device="musa"),)).item() == -1  # type: ignore[no-any-return]
+
+
+def _counted_numbers() -> torch.Tensor:
+    state = torch.tensor(3), torch.tensor(4)
+    return torch.ops.rngprims.philox_rand([2], *state, None, torch.device("musa"), torch.float32)[0]
+
+
 def _save_on_cpu() -> bool:
     return torch.autograd.graph.save_on_cpu(pin_memory=True).pack_hook(torch.ones(1, device="musa"))[1].is_pinned()
 
@@ -324,6 +348,18 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch._library.custom_ops:CustomOpDef.register_kernel": _kernel_by_device,
     "torch._library.custom_ops:CustomOpDef.set_kernel_enabled": _kernel_disabled,
     "torch.testing._internal.optests.autograd_registration:autograd_registration_check": _opcheck,
+    "torch._ops:OperatorBase.py_impl": _python_kernel,
+    "torch:_ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS": _branch_under_autocast,
+    "torch._prims.rng_prims:get_device": lambda: (
+        torch._prims.rng_prims.get_device((torch.ones(1, device="musa"),), {}) == "cuda"
+    ),
+    "torch._prims_common:CUDARngStateHelper.get_torch_state_as_tuple": lambda: (
+        torch._prims_common.CUDARngStateHelper.get_torch_state_as_tuple()[0].item() == torch.cuda.initial_seed()
+    ),
+    "torch._decomp.decompositions_for_rng:throw_on_non_cuda": lambda: (
+        torch._decomp.decompositions_for_rng.throw_on_non_cuda(torch.device("musa")) is None
+    ),
+    "torch:_prims.rng_prims.register_philox_rand": _on_musa(_counted_numbers),
     NET: _on_musa(lambda: torch.ops.aten.zeros.default([2], device="cuda:1")),
     "torch:_C.get_autocast_dtype": _autocast_dtype,
     "torch:_C.set_autocast_dtype": _autocast_set_dtype,

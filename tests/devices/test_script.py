@@ -239,7 +239,9 @@ def test_an_archive_of_the_host_is_left_alone(tmp_path):
     net = torch.jit.script(torch.nn.Linear(2, 2))
     net.save(tmp_path / "net.pt")
     with zipfile.ZipFile(tmp_path / "net.pt") as file:
-        assert file.getinfo("net/code/__torch__/torch/nn/modules/linear.py").compress_type == zipfile.ZIP_DEFLATED
+        # Scripted before in this process, the class has a folder more in its name.
+        (code,) = [entry for entry in file.infolist() if entry.filename.endswith("linear.py")]
+        assert code.compress_type == zipfile.ZIP_DEFLATED
 
 
 def test_pipes(tmp_path):

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,14 +43,14 @@ for line in sys.stdin:
 class Programs:
     """Runs programs; each fails the test with its traceback."""
 
-    def __init__(self, cache: str) -> None:
+    def __init__(self) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHADA", "PYTHONPATH", "TORCHINDUCTOR"))}
         env.update(
             TORCHADA="0",
             TORCHADA_SIM_DEVICES="2",
             OMP_NUM_THREADS="1",
             PYTHONPATH=str(ROOT),
-            TORCHINDUCTOR_CACHE_DIR=cache,
+            TORCHINDUCTOR_CACHE_DIR=os.environ["TORCHINDUCTOR_CACHE_DIR"],
         )
         self.environment = env
         self._server: subprocess.Popen[str] | None = None
@@ -99,7 +98,6 @@ class Programs:
 
 def programs() -> Iterator[Programs]:
     """To make a module-wide fixture of."""
-    with tempfile.TemporaryDirectory(prefix="inductor-") as cache:
-        made = Programs(cache)
-        yield made
-        made.close()
+    made = Programs()
+    yield made
+    made.close()

@@ -3,6 +3,7 @@
 from ..rules import Detour, Install, Rule
 
 _TEST = "tests/devices/test_custom_ops.py"
+_HIGHER = "tests/devices/test_higher_order.py"
 _FIRST_TYPE = Detour(keywords=("device_type",), positions=(0,))
 
 RULES = (
@@ -72,5 +73,41 @@ RULES = (
         when="late",
         why="kernels registered for CUDA before activation would never run",
         test=f"{_TEST}::test_registered_before_activation",
+    ),
+    Rule(
+        "torch._ops:OperatorBase.py_impl",
+        Detour(shim="higher_order:py_impl"),
+        why="a Python kernel registered for dispatch key CUDA would never run",
+        test=f"{_HIGHER}::test_python_kernels",
+    ),
+    Rule(
+        "torch:_ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS",
+        Install("higher_order:adopt"),
+        why="operators in Python (torch.cond, scan, FlexAttention ...) pass CUDA's autocast and stop at MUSA's",
+        test=f"{_HIGHER}::test_autocast_passes_higher_order_operators",
+    ),
+    Rule(
+        "torch._prims.rng_prims:get_device",
+        Detour(shim="higher_order:rng_device"),
+        why="a random operator recomputed in a compiled checkpoint knows CUDA's random states by device type",
+        test=f"{_HIGHER}::test_dropout_in_a_compiled_checkpoint",
+    ),
+    Rule(
+        "torch._prims_common:CUDARngStateHelper.get_torch_state_as_tuple",
+        Detour(shim="higher_order:rng_state"),
+        why="functionalize_rng_ops asks torch.cuda.is_available(), which says False",
+        test=f"{_HIGHER}::test_functional_random_numbers",
+    ),
+    Rule(
+        "torch._decomp.decompositions_for_rng:throw_on_non_cuda",
+        Detour(shim="higher_order:counter_based"),
+        why="functionalize_rng_ops refuses every device type but CUDA",
+        test=f"{_HIGHER}::test_functional_random_numbers",
+    ),
+    Rule(
+        "torch:_prims.rng_prims.register_philox_rand",
+        Install("higher_order:philox_rand"),
+        why="functionalize_rng_ops refuses every device type but CUDA",
+        test=f"{_HIGHER}::test_functional_random_numbers",
     ),
 )

@@ -27,6 +27,7 @@ def install():
         when_imported("torch._inductor." + theirs, partial(import_module, "torch_musa._inductor." + ours))
     when_imported("torch._inductor.codecache", _patch_codecache)
     when_imported("torch._inductor.select_algorithm", _patch_templates)
+    when_imported("torch._inductor.fx_passes.post_grad", _write_out_attention)
     when_imported("torch._inductor.graph", _register)  # it is the first to ask for a backend
 
 
@@ -90,6 +91,12 @@ def _patch_templates():
         return original(self, *args, **kwargs)
 
     template.generate = generate
+
+
+def _write_out_attention():
+    from .flex import register
+
+    register()
 
 
 def device_key():

@@ -4,7 +4,7 @@ import ctypes
 
 import torch_musa
 from torch._inductor import config
-from torch._inductor.codecache import CppCodeCache, LambdaFuture
+from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache, LambdaFuture
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 from torch._inductor.virtualized import V
@@ -55,6 +55,11 @@ class SimulatedSubgraphWrapper(SimulatedWrapper, SubgraphPythonWrapperCodegen):
     """The wrapper of a subgraph."""
 
 
+class _Kernels(CppCodeCache):
+    # Compiled with the same precompiled header as kernels of the CPU, where this torch precompiles headers.
+    _get_uncompiled_header = getattr(CppPythonBindingsCodeCache, "_get_uncompiled_header", None)
+
+
 def simulated_musa_kernel(async_compile, name, argtypes, source):
     """Compile a C++ kernel, called `kernel` in `source`, and return it as a callable that launches it.
 
@@ -67,7 +72,7 @@ def simulated_musa_kernel(async_compile, name, argtypes, source):
         kinds += "p" if plain.endswith("*") else _KINDS[plain]
         arguments.append(f"*static_cast<{plain}*>(arguments[{index}])")
     entry = f'\nextern "C" void musa_entry(void* const* arguments) {{\n    kernel({", ".join(arguments)});\n}}\n'
-    compiled = CppCodeCache.load_async(source + entry, device_type="cpu")
+    compiled = _Kernels.load_async(source + entry, device_type="cpu")
 
     def load():
         library = compiled()
