@@ -71,6 +71,8 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
         target = target.__func__  # also the __new__ of a Python class
     function = target.fget if isinstance(target, property) else target
     if isinstance(function, types.FunctionType):
+        if action.compares:
+            return rename_compared(function)
         return redirect_python(function, _python_shim(function, action, shim, skip=int(bound)))
     if isinstance(owner, type) and name == "__new__":
         cache = load_shim(action.cache)() if action.cache else None
@@ -175,14 +177,40 @@ def redirect_python(function: types.FunctionType, shim: Callable[..., Any]) -> U
         function.__signature__ = signature  # type: ignore[attr-defined]
 
     def undo() -> None:
-        if function.__code__ is not trampoline:
-            raise TorchadaError(f"{function.__qualname__} was changed by somebody else since; not restored")
-        function.__code__ = code
+        _restore(function, trampoline, code)
         function.__kwdefaults__ = keyword_defaults
         if not had_signature:
             del function.__signature__  # type: ignore[attr-defined]
 
     return undo
+
+
+def _restore(function: types.FunctionType, ours: types.CodeType, code: types.CodeType) -> None:
+    if function.__code__ is not ours:
+        raise TorchadaError(f"{function.__qualname__} was changed by somebody else since; not restored")
+    function.__code__ = code
+
+
+def rename_compared(function: types.FunctionType) -> Undo:
+    """Let torch's own code of *function* compare device types with the backend's name: its constants are translated,
+    those of functions made inside it too. Raises AttributeError where there is no such constant (any more)."""
+    code = function.__code__
+    ours = _translate_constants(code)
+    if ours is code:
+        raise AttributeError(f"{function.__qualname__} compares nothing with a CUDA device")
+    function.__code__ = ours
+    return lambda: _restore(function, ours, code)
+
+
+def _translate_constants(value: Any) -> Any:
+    """The constant itself, if it names no CUDA device."""
+    if isinstance(value, types.CodeType):
+        constants = _translate_constants(value.co_consts)
+        return value if constants is value.co_consts else value.replace(co_consts=constants)
+    if not isinstance(value, (tuple, frozenset)):
+        return _translate(value)
+    members = [(_translate_constants(member), member) for member in value]
+    return value if all(new is old for new, old in members) else type(value)(new for new, _ in members)
 
 
 def _trampoline(code: types.CodeType) -> types.CodeType:

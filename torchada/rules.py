@@ -78,7 +78,8 @@ class Detour:
     ``keywords`` and ``positions`` (0-based, ``self`` not counted) hold the device arguments to translate. ``shim`` is
     called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that argument is passed, by its name or
     at ``if_position``. ``getter`` names a second property that is asked where the first one is False (a device counts
-    as whether it is a MUSA device), ``cache`` a shim that returns ready answers of a constructor by its string.
+    as whether it is a MUSA device), ``cache`` a shim that returns ready answers of a constructor by its string. With
+    ``compares`` it is a Python function that compares device types, and what it compares with is the backend's name.
     """
 
     keywords: tuple[str, ...] = ()
@@ -88,6 +89,7 @@ class Detour:
     if_position: int = sys.maxsize
     getter: str = ""
     cache: str = ""
+    compares: bool = False
 
 
 @dataclass(frozen=True)

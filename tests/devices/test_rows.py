@@ -131,6 +131,16 @@ def _custom_forward() -> bool:
     return seen == [torch.float32]
 
 
+def _export_fork_rng() -> bool:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.random.fork_rng(devices=[0]):
+                return x + torch.rand(2, device="cuda")
+
+    program = torch.export.export(Model(), (torch.ones(2, device="cuda"),), strict=False)
+    return any(node.target is torch.ops.aten.rand.default for node in program.graph.nodes)
+
+
 def _custom_backward() -> bool:
     wrapped = torch.amp.custom_bwd(lambda ctx, grad: None, device_type="cuda")
     values = [cell.cell_contents for cell in wrapped.__closure__ or ()]
@@ -371,6 +381,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch:_C.set_autocast_gpu_dtype": _set_gpu_dtype,
     "torch.amp.autocast_mode:autocast.__init__": lambda: torch.autocast("cuda").device == "musa",
     "torch.amp.autocast_mode:custom_fwd": _custom_forward,
+    "torch.random:fork_rng": _export_fork_rng,
     "torch.amp.autocast_mode:custom_bwd": _custom_backward,
     "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
     "torch.amp.grad_scaler:GradScaler.__getstate__": lambda: b"musa" not in pickle.dumps(torch.amp.GradScaler("musa")),
@@ -406,7 +417,6 @@ EXEMPT = {
     "torch:_C._is_autocast_available": "torch calls autocast for cuda available on every build",
     "torch.library:register_autocast": "hands on to CustomOpDef.register_autocast, or to operators made in C++",
     "torch.library:_impls": "only for kernels registered before activation: test_custom_ops.py",
-    "torch.random:fork_rng": "torch.cuda answers for the MUSA device as well; the row keeps warnings right",
     "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda": "test_identity.py compiles with it",
     "torch._dynamo.variables.tensor:TensorVariable.method_type": "test_identity.py compiles with it",
     "torch._inductor.autotune_process:CUDA_VISIBLE_DEVICES": "test_attention.py reads it",

@@ -70,6 +70,21 @@ def checkpoint_device_module(original: Callable[..., Any], device: str = "cuda")
     return torch.cuda if translate(device) == BACKEND else original(device)
 
 
+def fork_rng(
+    original: Callable[..., Any],
+    /,
+    devices: Any = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str | None = None,
+) -> Any:
+    """``torch.random.fork_rng`` by way of torch.cuda: there torch intercepts what would set a state while it traces."""
+    if device_type is None or translate(device_type) == BACKEND:
+        device_type = "cuda"
+    return original(devices, enabled, _caller, _devices_kw, device_type)
+
+
 def out_of_memory() -> Callable[[], None]:
     """``torch.OutOfMemoryError``: CUDA's first words, which programs compare, and the backend's after them."""
     kind, own = torch.OutOfMemoryError, f"{BACKEND.upper()} out of memory."

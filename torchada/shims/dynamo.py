@@ -11,10 +11,28 @@ from typing import Any
 import torch
 
 from ..redirect import redirect_python
+from .device import BACKEND
 
 _PACKAGE = Path(__file__).parent.parent
 # Not the simulator's: that stands for torch_musa, which Dynamo takes for a program like any other.
 OWN_FILES = (str(_PACKAGE / "shims") + os.sep, *map(str, _PACKAGE.glob("*.py")))
+
+
+CHECKED_GPUS = (BACKEND, "xpu")  # device types whose model compiled code is tied to
+
+
+def keep_random_state(original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Compiling a function leaves the device's random state as it was."""
+    if not torch.cuda.is_initialized():
+        return original(*args, **kwargs)
+    without_modes = torch.utils._python_dispatch._disable_current_modes
+    with torch._C.DisableTorchFunction(), without_modes():
+        state = torch.cuda.get_rng_state()
+    try:
+        return original(*args, **kwargs)
+    finally:
+        with torch._C.DisableTorchFunction(), without_modes():
+            torch.cuda.set_rng_state(state)
 
 
 def register_device_context(original: Callable[..., Any], /, device_context: type, variable_cls: type) -> None:

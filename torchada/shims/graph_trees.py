@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -15,19 +14,6 @@ from ..errors import NotOnMusa
 from .device import BACKEND
 
 Function = Callable[..., Any]
-
-
-def check_devices(original: Function, /, device_node_mapping: dict[Any, Any]) -> str | None:
-    """Why a function cannot be captured, or None. torch takes the nodes that do not count out of the dictionary."""
-    reason: str | None = original(device_node_mapping)
-    if len(device_node_mapping) == 1 and next(iter(device_node_mapping)).type == BACKEND:
-        return None
-    return reason
-
-
-def get_device_index(original: Function, /, gm: Any) -> int:
-    device = next(iter(sys.modules[original.__module__].get_device_node_mapping(gm)))
-    return device.index if device.type == BACKEND else original(gm)  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ..redirect import redirect_python
 from .device import BACKEND
 
@@ -37,6 +39,12 @@ def fill_heuristics() -> Callable[[], None]:
             del registry._HEURISTIC_CACHE[key]
 
     return undo
+
+
+def device_context(original: Callable[..., Any], /, gm: Any) -> Any:
+    """The context in which a graph is compiled: its device is the current one, if it has a single one."""
+    devices = [device for device in original.__globals__["get_all_devices"](gm) if device.type == BACKEND]
+    return torch.cuda.device(devices[0]) if len(devices) == 1 else original(gm)
 
 
 _CLUTTER = frozenset({"Not enough SMs to use max_autotune_gemm mode"})

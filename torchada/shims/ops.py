@@ -48,6 +48,13 @@ def is_finite(original: Original, /, *args: Any, **kwargs: Any) -> Any:
     return tensor.abs() < math.inf
 
 
+def accumulate_in(original: Original, /, dtype: torch.dtype, device: torch.device | None) -> torch.dtype | None:
+    """What ``linear_cross_entropy`` sums in when that is left to torch."""
+    if device is not None and device.type == BACKEND and dtype in HALVES:
+        return torch.float32
+    return original(dtype, device)  # type: ignore[no-any-return]
+
+
 # ---------------------------------------------------------------- matrix products with a result of another dtype
 _healthy: dict[str, bool] = {}  # operator -> whether the backend's own kernel is right
 _turn = threading.Lock()

@@ -42,15 +42,6 @@ def cuda(
     return torch.Tensor.to(self, device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def traced_is_cuda(original: Original, variable: Any, tx: Any) -> Any:
-    """The same answer while Dynamo traces."""
-    if variable.device is not None and variable.device.type == BACKEND:
-        from torch._dynamo.variables import ConstantVariable
-
-        return ConstantVariable.create(True)
-    return original(variable, tx)
-
-
 def traced_type(original: Original, variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
     """``Tensor.type()`` while Dynamo traces."""
     result = original(variable, tx, *args, **kwargs)

@@ -3,6 +3,7 @@
 from .accelerator import RULES as _ACCELERATOR
 from .backends import RULES as _BACKENDS
 from .bindings import RULES as _BINDINGS
+from .compares import RULES as _COMPARES
 from .cuda import RULES as _CUDA
 from .distributed import RULES as _DISTRIBUTED
 from .extensions import RULES as _EXTENSIONS
@@ -24,6 +25,7 @@ RULES = (
     *_ACCELERATOR,
     *_BACKENDS,
     *_BINDINGS,
+    *_COMPARES,
     *_DISTRIBUTED,
     *_EXTENSIONS,
     *_GRAPH_TREES,

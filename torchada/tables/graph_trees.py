@@ -11,13 +11,13 @@ _TREES = "torch._inductor.cudagraph_trees"
 RULES = (
     Rule(
         "torch._inductor.cudagraph_utils:check_multiple_devices_or_any_cpu_nodes",
-        Detour(shim="graph_trees:check_devices"),
+        Detour(compares=True),
         why="torch captures functions of CUDA devices only, and asks for the type by name",
         test=f"{_TEST}::test_reduce_overhead",
     ),
     Rule(
         "torch._dynamo.backends.cudagraphs:get_device_index",
-        Detour(shim="graph_trees:get_device_index"),
+        Detour(compares=True),
         why="refuses every device whose type is not called cuda",
         test=f"{_TEST}::test_cudagraphs_backend",
     ),

@@ -169,7 +169,7 @@ TENSOR = (
     ),
     Rule(
         "torch._dynamo.variables.tensor:TensorVariable.method_attr_is_cuda",
-        Detour(shim="tensor:traced_is_cuda"),
+        Detour(compares=True),
         why="compiled code takes the same branch as eager code",
         test="tests/devices/test_identity.py",
     ),
@@ -356,8 +356,8 @@ AMP = (
     ),
     Rule(
         "torch.random:fork_rng",
-        _DEVICE_TYPE,
-        why="it looks for the module of the device type",
+        Detour(shim="device:fork_rng"),
+        why="it asks the module of the device type, and torch.export and AOT autograd intercept that of CUDA alone",
         test="tests/devices/test_entry_points.py",
     ),
     Rule(
