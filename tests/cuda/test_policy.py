@@ -20,6 +20,7 @@ def test_version_is_untouched():
 
 FORCED = """
 import torchada, torch, json
+import torch._inductor.utils
 # Dynamo and inductor import these where they see a CUDA build.
 from torch._C import _cuda_CUDAAllocator_AllocatorState, _cuda_getCurrentRawStream, _set_cached_tensors_enabled
 assert torchada.status()["rules"].get("failed", 0) == 0, torchada.status()
@@ -34,6 +35,7 @@ print(json.dumps({
     "rng": tuple(torch.cuda.get_rng_state().shape) == tuple(torch.cuda.get_rng_state("cuda:1").shape),
     "initialized": torch.cuda.is_initialized(),
     "amp": torch.cuda.amp.common.amp_definitely_not_available(),
+    "inductor": torch._inductor.utils.get_gpu_type(),
     "on": str((torch.ones(2, device="cuda") + 1).device),
 }))
 torchada.deactivate()
@@ -57,6 +59,7 @@ def test_forced_availability_is_coherent(run_python):
         "rng": True,
         "initialized": True,
         "amp": False,
+        "inductor": "musa",
         "on": "musa:0",
     }
     assert undone == "False False False"

@@ -47,6 +47,11 @@ def device_context(original: Callable[..., Any], /, gm: Any) -> Any:
     return torch.cuda.device(devices[0]) if len(devices) == 1 else original(gm)
 
 
+def gpu_type(original: Callable[[], str], /) -> str:
+    """The device type of this machine's GPUs."""
+    return BACKEND if torch.accelerator.is_available() else original()
+
+
 _CLUTTER = frozenset({"Not enough SMs to use max_autotune_gemm mode"})
 
 

@@ -37,6 +37,13 @@ COMPILER = (
         why="while inductor compiles, the device of the graph is the current one",
         test=f"{_TEST}::test_the_device_of_the_graph_is_current",
     ),
+    Rule(
+        "torch._inductor.utils:get_gpu_type.__wrapped__",
+        Detour(shim="inductor:gpu_type"),
+        when="env:TORCHADA_FORCE_CUDA_AVAILABLE",
+        why="two kinds of GPU are available then, and inductor refuses to compile",
+        test="tests/cuda/test_policy.py::test_forced_availability_is_coherent",
+    ),
     *each(
         "torch._inductor.output_code",
         "cudagraph_post_compile CompiledFxGraph.__init__ CompiledFxGraph.post_compile",
