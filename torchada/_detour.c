@@ -87,6 +87,7 @@ typedef struct {
     PyTypeObject *device_type;
     PyObject *devices; /* our copy: native cuda device -> translated device */
     PyTypeObject *plain; /* methods of its own instances get devices, not their names */
+    PyObject *modes;     /* builtin without arguments: does something watch calls on plain instances now? */
     int by_payload;    /* layout proven: byte 0 of the payload is the type, byte 1 the index */
     unsigned char type_byte, translated_byte;
     PyObject *by_index[256]; /* borrowed from devices */
@@ -277,7 +278,8 @@ static int refuse_unsupported(void)
     return 0;
 }
 
-static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices, PyObject *plain)
+static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyObject *devices, PyObject *plain,
+                       PyObject *modes)
 {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
@@ -299,8 +301,8 @@ static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyOb
         return -1;
     }
     if (device_type == Py_None) {
-        if (devices != Py_None || plain != Py_None) {
-            PyErr_SetString(PyExc_ValueError, "devices or plain are given without a device_type");
+        if (devices != Py_None || plain != Py_None || modes != Py_None) {
+            PyErr_SetString(PyExc_ValueError, "devices, plain or modes are given without a device_type");
             return -1;
         }
         return 0;
@@ -328,6 +330,13 @@ static int fill_config(Config *c, PyObject *strings, PyObject *device_type, PyOb
         }
         c->plain = (PyTypeObject *)Py_NewRef(plain);
     }
+    if (modes != Py_None) {
+        if (!PyCFunction_CheckExact(modes) || PyCFunction_GET_FLAGS(modes) != METH_NOARGS) {
+            PyErr_Format(PyExc_TypeError, "modes is a builtin function without arguments, not %R", modes);
+            return -1;
+        }
+        c->modes = Py_NewRef(modes);
+    }
     return 0;
 }
 
@@ -338,19 +347,21 @@ static void drop_config(Config *c)
     Py_XDECREF(c->devices);
     Py_XDECREF(c->device_type);
     Py_XDECREF(c->plain);
+    Py_XDECREF(c->modes);
 }
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"strings", "device_type", "devices", "plain", NULL};
-    PyObject *strings, *device_type = Py_None, *devices = Py_None, *plain = Py_None;
-    if (refuse_unsupported() < 0 || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO:configure", names, &PyDict_Type,
-                                                                 &strings, &device_type, &devices, &plain)) {
+    static char *names[] = {"strings", "device_type", "devices", "plain", "modes", NULL};
+    PyObject *strings, *device_type = Py_None, *devices = Py_None, *plain = Py_None, *modes = Py_None;
+    if (refuse_unsupported() < 0 ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOOO:configure", names, &PyDict_Type, &strings, &device_type,
+                                     &devices, &plain, &modes)) {
         return NULL;
     }
     Config fresh, old = config;
     memset(&fresh, 0, sizeof(fresh));
-    if (fill_config(&fresh, strings, device_type, devices, plain) < 0) {
+    if (fill_config(&fresh, strings, device_type, devices, plain, modes) < 0) {
         drop_config(&fresh);
         return NULL;
     }
@@ -687,18 +698,39 @@ static int is_translated_device(PyObject *device)
     return same;
 }
 
+static PyObject *ask_other(Handle *h, PyObject *self)
+{
+    PyGetSetDef *other = native_getset(h->other);
+    PyObject *value = other->get(self, other->closure);
+    if (value != NULL && Py_TYPE(value) == config.device_type) {
+        int same = is_translated_device(value);
+        Py_SETREF(value, same < 0 ? NULL : PyBool_FromLong(same));
+    }
+    return value;
+}
+
+/* Does nobody see which property of this object is asked for? -1 with an exception set. */
+static int is_unwatched(PyObject *self)
+{
+    if (Py_TYPE(self) != config.plain || config.modes == NULL) {
+        return 0;
+    }
+    PyObject *watched = PyCFunction_GET_FUNCTION(config.modes)(PyCFunction_GET_SELF(config.modes), NULL);
+    Py_XDECREF(watched);
+    return watched == NULL ? -1 : watched == Py_False;
+}
+
 static PyObject *run_getter(PyObject *self, void *closure)
 {
     Handle *h = closure;
     Py_INCREF(h);
-    PyObject *value = h->native_getset->get(self, h->native_getset->closure);
-    if (value == Py_False && h->other != NULL) {
-        PyGetSetDef *other = native_getset(h->other);
-        Py_SETREF(value, other->get(self, other->closure));
-        if (value != NULL && Py_TYPE(value) == config.device_type) {
-            int same = is_translated_device(value);
-            Py_SETREF(value, same < 0 ? NULL : PyBool_FromLong(same));
-        }
+    int other_first = h->other == NULL ? 0 : is_unwatched(self); /* most are on the device: one question, not two */
+    PyObject *value = other_first < 0 ? NULL : other_first ? ask_other(h, self) : Py_NewRef(Py_False);
+    if (value == Py_False) {
+        Py_SETREF(value, h->native_getset->get(self, h->native_getset->closure));
+    }
+    if (value == Py_False && h->other != NULL && !other_first) {
+        Py_SETREF(value, ask_other(h, self));
     }
     if (value != NULL && h->shim != NULL) {
         Py_SETREF(value, PyObject_CallFunctionObjArgs(h->shim, value, self, NULL));
@@ -1697,7 +1729,7 @@ static PyObject *self_check(PyObject *module, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef module_methods[] = {
     {"configure", WITH_KEYWORDS(configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($module, /, strings, device_type=None, devices=None)\n--\n\n"
+     "configure($module, /, strings, device_type=None, devices=None, plain=None, modes=None)\n--\n\n"
      "Say what is translated: strings maps \"cuda\" and \"cuda:<digits>\" to their replacements, devices maps objects "
      "of exactly device_type. Returns how a cuda device object is told: payload, lookup or none."},
     {"translate", py_translate, METH_O,

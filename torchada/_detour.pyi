@@ -30,6 +30,7 @@ def configure(
     device_type: type | None = None,
     devices: dict[Any, Any] | None = None,
     plain: type | None = None,
+    modes: Callable[[], bool] | None = None,
 ) -> Literal["payload", "lookup", "none"]:
     """Say what is translated, for all detours of the process at once. `configure({})` clears.
 
@@ -38,6 +39,8 @@ def configure(
     device_type, devices: native cuda devices, objects of exactly this type -> translated ones.
     plain: methods without a shim get the device itself for a name of at most six characters, when they are called on
     an object of exactly this type and the device is told by "payload"; objects of a subclass get the translated name.
+    modes: a builtin without arguments; while it answers False, getters of objects of exactly the type plain ask `other`
+    before the original, which saves a question where `other` says True.
     Returns how a cuda device object is told: "payload" (two bytes of the object, proven on the given ones: a few ns),
     "lookup" (hash and equality) or "none" (no device_type).
     ValueError, TypeError: a key or value of the wrong form. RuntimeError: free-threaded build.

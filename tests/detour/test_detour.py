@@ -5,6 +5,7 @@ import enum
 import functools
 import gc
 import inspect
+import operator
 import pickle
 import re
 import subprocess
@@ -191,6 +192,10 @@ def test_devices_of_the_same_type_byte_prove_nothing(new_copy, victim):
         (({}, int, {}), TypeError),
         (({"cuda": "musa"}, None, None, int), ValueError),
         (({"cuda": "musa"}, int, {}, 1), TypeError),
+        (({"cuda": "musa"}, None, None, None, gc.isenabled), ValueError),
+        (({"cuda": "musa"}, int, {}, int, 1), TypeError),
+        (({"cuda": "musa"}, int, {}, int, len), TypeError),
+        (({"cuda": "musa"}, int, {}, int, lambda: False), TypeError),
     ],
 )
 def test_a_bad_configuration_changes_nothing(detour, arguments, error):
@@ -639,6 +644,45 @@ def test_getter_with_another(detour, victim):
         assert thing.yes is True
     with on(detour.redirect_getter(victim.Thing.error, victim.Thing.yes)), pytest.raises(LookupError):
         thing.error
+
+
+def test_unwatched_objects_are_asked_once(new_copy, victim):
+    """Where nobody sees which property is asked for, `other` is asked first."""
+
+    class Sub(victim.Thing):
+        pass
+
+    detour, thing = new_copy(), victim.Thing
+    devices = {victim.Device("cuda"): victim.Device("musa")}
+
+    def configure(modes):
+        detour.configure({"cuda": "musa"}, victim.Device, devices, thing, modes)
+
+    configure(gc.isenabled)
+    read = operator.attrgetter("error")
+    with on(detour.redirect_getter(thing.error, thing.yes)):
+        for collects in (True, False):
+            (gc.enable if collects else gc.disable)()
+            try:
+                if collects:
+                    with pytest.raises(LookupError):
+                        read(thing())
+                else:
+                    assert read(thing()) is True  # its own getter, which raises, was not asked
+                with pytest.raises(LookupError):
+                    read(Sub())
+            finally:
+                gc.enable()
+    with on(detour.redirect_getter(thing.no, thing.no_other)):
+        gc.disable()
+        try:
+            assert thing().no is False
+        finally:
+            gc.enable()
+    configure({}.popitem)  # fails
+    with on(detour.redirect_getter(thing.no, thing.yes)), pytest.raises(KeyError):
+        thing().no
+    detour.configure({})
 
 
 def test_two_getters_that_name_each_other(detour, victim):

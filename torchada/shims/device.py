@@ -20,7 +20,7 @@ translate = _detour.translate
 def configure() -> Callable[[], None]:
     """Teach the detours the spellings of CUDA devices and the device objects made before activation."""
     devices = {torch.device(cuda): torch.device(musa) for cuda, musa in SPELLINGS.items()}
-    _detour.configure(SPELLINGS, torch.device, devices, torch.Tensor)
+    _detour.configure(SPELLINGS, torch.device, devices, torch.Tensor, torch._C._is_torch_function_mode_enabled)
     return lambda: None
 
 
