@@ -1,6 +1,7 @@
 """The whole test process runs as a user's would: simulated devices, torchada before torch."""
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         place = item.path.relative_to(ROOT / "tests").parts
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(place[0] if place[0] in ONE_GROUP else "/".join(place)))
+
+
+def pytest_collection_finish() -> None:
+    """Every capture of a graph and many tests collect garbage: not among the millions of objects of torch."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
