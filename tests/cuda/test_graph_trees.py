@@ -100,17 +100,40 @@ def test_what_cannot_be_captured_is_counted():
     assert counters["inductor"]["cudagraph_skips"] == 1
 
 
+OVERWRITTEN = "output of CUDAGraphs that has been overwritten by a subsequent run"
+
+
 def test_an_output_that_was_overwritten():
-    """torch marks the memory of such an output; torch_musa has no binding for that, and nothing is said."""
+    """Whoever reads it, or a view of it, is told, as on CUDA: while graphs are made, not when they are replayed."""
     compiled, x = torch.compile(lambda x: x * 2, **BACKEND), torch.ones(3, device="cuda")
+    outputs = []
     for _ in range(3):
         torch.compiler.cudagraph_mark_step_begin()
-        y = compiled(x)
-    x.fill_(5)
-    torch.compiler.cudagraph_mark_step_begin()
-    compiled(x)
-    assert y.tolist() == [10] * 3
-    assert torch._C._set_storage_data_ptr_access_error_msg(0, "") is None
+        outputs.append((y := compiled(x), y[1:], y.clone()))
+    for y, view, kept in outputs[:2]:
+        for read in (y.tolist, y.sum, lambda y=y: y + 1, view.tolist, lambda view=view: view.add_(1)):
+            with pytest.raises(RuntimeError, match=OVERWRITTEN):
+                read()
+        assert kept.tolist() == [2] * 3 and y.shape == (3,)
+    assert outputs[2][0].tolist() == [2] * 3 and outputs[2][1].tolist() == [2] * 2
+
+
+def test_a_view_of_an_overwritten_output_without_a_compiler(run_python, tmp_path):
+    code = """
+    import torchada, torch, warnings
+    compiled = torch.compile(lambda x: x * 2, backend="cudagraphs")
+    x = torch.ones(3, device="cuda")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for value in range(5):
+            torch.compiler.cudagraph_mark_step_begin()
+            view = compiled(x)[1:]
+    print(sum("overwritten raises no error" in str(w.message) and "Clone" in str(w.message) for w in caught))
+    """
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "CXX": "no-such-compiler", "TORCHADA_SIM_TORCH_MUSA": "2.7.1"}
+    assert run_python(code, env=env).stdout == "1\n"
+    done = run_python(code, env=env | {"TORCHADA_STRICT": "1"}, ok=False)
+    assert done.returncode == 1 and "no-such-compiler" in done.stderr
 
 
 def test_reset_ends_the_cache_of_tensors():

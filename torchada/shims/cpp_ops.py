@@ -99,6 +99,20 @@ def prepare() -> frozenset[str]:
         return frozenset(_installed)
 
 
+def forbid(storage: int, message: str) -> None:
+    """Let every question for the memory of the ``c10::StorageImpl`` at address *storage* raise *message*.
+
+    Raises:
+        TorchadaError: the library can neither be found nor built; the text says why.
+    """
+    with _turn:
+        if not _library:
+            _library.append(_load())
+    error = _library[0].torchada_ops_forbid(storage, message.encode())
+    if error:
+        raise TorchadaError(error.decode())
+
+
 def calls(name: str) -> int:
     """How often the override of ``aten::name`` has answered in this process."""
     return int(_library[0].torchada_ops_calls(name.encode())) if _library else 0
@@ -116,6 +130,8 @@ def _load() -> Any:
     for name in ("torchada_ops_install", "torchada_ops_remove"):
         function = getattr(library, name)
         function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_char_p
+    library.torchada_ops_forbid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    library.torchada_ops_forbid.restype = ctypes.c_char_p
     library.torchada_ops_calls.argtypes = [ctypes.c_char_p]
     library.torchada_ops_calls.restype = ctypes.c_longlong
     library.torchada_ops_setup(_capturing, int(debug))

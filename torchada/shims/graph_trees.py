@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import torch_musa
 
-from ..errors import NotOnMusa
+from ..errors import NotOnMusa, TorchadaError, tell
+from ..platform import env_flag
 from .device import BACKEND
 
 Function = Callable[..., Any]
+_unnoticed: list[Exception] = []  # why memory that was overwritten cannot be marked in this process
 
 
 @contextmanager
@@ -54,8 +56,25 @@ def refuse_cond(original: Function, /, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def keep_no_message(storage: int, message: str) -> None:
-    """``_set_storage_data_ptr_access_error_msg``: torch_musa has nothing that would raise it."""
+def forbid_access(storage: int, message: str) -> None:
+    """``_set_storage_data_ptr_access_error_msg``: from now on whoever asks for this memory gets the message.
+
+    Where the compiled part for that cannot be had, a warning says once what goes unnoticed.
+    """
+    from . import cpp_ops
+
+    if _unnoticed:
+        return
+    try:
+        cpp_ops.forbid(storage, message)
+    except (TorchadaError, ValueError, OSError) as error:
+        if env_flag("TORCHADA_STRICT"):
+            raise
+        _unnoticed.append(error)
+        tell(
+            "a view of a compiled function's output that a later run of its graph has overwritten raises no error here: "
+            f"it has the later run's values. {error} Clone outputs that are kept over a step."
+        )
 
 
 def allocator_caches() -> bool:

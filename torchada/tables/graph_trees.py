@@ -53,8 +53,8 @@ RULES = (
     ),
     Rule(
         "torch._C:_set_storage_data_ptr_access_error_msg",
-        Forward("torchada.shims.graph_trees:keep_no_message"),
-        why="no binding: an output that a later run has overwritten raises no error (docs/graphs.md)",
+        Forward("torchada.shims.graph_trees:forbid_access"),
+        why="no binding; without one a view of an output that a later run has overwritten has that run's values",
         test=f"{_TEST}::test_an_output_that_was_overwritten",
     ),
     Rule(

@@ -4,7 +4,8 @@
 // They are made of other ATen operators, which the backend has kernels for: so they need no device compiler, follow
 // the backend's generators (and with them its graph-safe Philox state), streams and memory, and are captured as far
 // as those are. Nothing is registered when the library is loaded: torchada_ops_install() does that, operator by
-// operator, and torchada_ops_remove() gives the backend its own kernel back.
+// operator, and torchada_ops_remove() gives the backend its own kernel back. Besides, one thing that torch binds for
+// Python only where it is built for CUDA: torchada_ops_forbid().
 #include <ATen/ops/abs.h>
 #include <ATen/ops/angle.h>
 #include <ATen/ops/argmax.h>
@@ -20,6 +21,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/xlogy.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -207,6 +209,11 @@ OPS_EXPORT const char* torchada_ops_remove(const char* name) {
     std::lock_guard<std::mutex> lock(mutex);
     installed().erase(name);
   });
+}
+
+// From now on, asking for the memory of this storage raises `message`. The memory is given back.
+OPS_EXPORT const char* torchada_ops_forbid(c10::StorageImpl* storage, const char* message) {
+  return guarded([&] { storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(message)); });
 }
 
 // How often a kernel here was called.

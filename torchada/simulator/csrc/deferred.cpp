@@ -97,6 +97,7 @@ class Twins {
     c10::DataPtr pointer;
     c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
     if (stand_ == Stand::host) {
+      impl->data(); // raises where torch has forbidden the access
       // Not resizable: a kernel that wanted other memory than the host planned must fail, and not go unnoticed.
       pointer = c10::DataPtr(impl->_mutable_data_ptr_no_checks().get(), nullptr, &nothing, c10::Device(c10::kCPU));
     } else if (stand_ == Stand::meta) {

@@ -95,6 +95,7 @@ c10::intrusive_ptr<c10::StorageImpl> CpuCall::alias_storage(const c10::Storage& 
   for (auto& pair : storages_) {
     if (pair.device.get() == impl) return pair.cpu;
   }
+  impl->data(); // raises where torch has forbidden the access, as for an overwritten output of a graph
   auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl);
   void* context = c10::intrusive_ptr<c10::StorageImpl>(owner).release();
   c10::DataPtr pointer(impl->_mutable_data_ptr_no_checks().get(), context, &drop_owner, c10::Device(c10::kCPU));
