@@ -128,7 +128,7 @@ def test_a_view_of_an_overwritten_output_without_a_compiler(run_python, tmp_path
         for value in range(5):
             torch.compiler.cudagraph_mark_step_begin()
             view = compiled(x)[1:]
-    print(sum("overwritten raises no error" in str(w.message) and "Clone" in str(w.message) for w in caught))
+    print(sum("overwritten raises no error " in str(w.message) and "Clone" in str(w.message) for w in caught))
     """
     env = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "CXX": "no-such-compiler", "TORCHADA_SIM_TORCH_MUSA": "2.7.1"}
     assert run_python(code, env=env).stdout == "1\n"

@@ -72,8 +72,8 @@ def forbid_access(storage: int, message: str) -> None:
             raise
         _unnoticed.append(error)
         tell(
-            "a view of a compiled function's output that a later run of its graph has overwritten raises no error here: "
-            f"it has the later run's values. {error} Clone outputs that are kept over a step."
+            "a view of a compiled function's output that a later run of its graph has overwritten raises no error "
+            f"here: it has the later run's values. {error} Clone outputs that are kept over a step."
         )
 
 
