@@ -382,6 +382,9 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch.amp.autocast_mode:autocast.__init__": lambda: torch.autocast("cuda").device == "musa",
     "torch.amp.autocast_mode:custom_fwd": _custom_forward,
     "torch.random:fork_rng": _export_fork_rng,
+    "torch.nn.parameter:UninitializedTensorMixin._allowed_methods": _on_musa(
+        lambda: torch.nn.LazyLinear(2).to("cuda").weight
+    ),
     "torch.amp.autocast_mode:custom_bwd": _custom_backward,
     "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
     "torch.amp.grad_scaler:GradScaler.__getstate__": lambda: b"musa" not in pickle.dumps(torch.amp.GradScaler("musa")),

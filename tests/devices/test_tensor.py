@@ -402,3 +402,13 @@ def test_packed_sequence() -> None:
     assert packed.cuda(1).data.device == CUDA1 and packed.cuda(device="cuda:1").data.device == CUDA1
     output, _ = nn.GRU(3, 2).cuda()(packed.cuda())
     assert output.is_cuda
+
+
+def test_lazy_modules_move() -> None:
+    lazy = torch.nn.LazyLinear(2)
+    assert lazy.to("cuda:1").weight.device == torch.device("cuda:1")
+    assert lazy.cuda(0).to(dtype=torch.float64).weight.device == torch.device("cuda:0")
+    assert lazy(torch.ones(1, 3, device="cuda", dtype=torch.float64)).shape == (1, 2)
+    assert lazy.to("cpu").weight.dtype == torch.float64
+    with pytest.raises(ValueError, match="uninitialized parameter"):
+        torch.nn.LazyLinear(2).weight.add(1)

@@ -69,6 +69,19 @@ def dlpack_device(original: Original, self: torch.Tensor) -> tuple[Any, int]:
     return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
 
 
+def allow_lazy_modules() -> Callable[[], None]:
+    """Parameters of lazy modules list the methods they allow; torch_musa has put another object in the place of one."""
+    allowed = torch.nn.parameter.UninitializedTensorMixin._allowed_methods
+    added = [method for method in (torch.Tensor.to,) if method not in allowed]
+    allowed.extend(added)
+
+    def undo() -> None:
+        for method in added:
+            allowed.remove(method)
+
+    return undo
+
+
 def _compares_devices(name: str) -> bool:
     """Whether torch_musa put its own function over ``Tensor.name`` and that function names a device type itself.
 

@@ -156,6 +156,12 @@ TENSOR = (
         test="tests/devices/test_tensor.py",
     ),
     Rule(
+        "torch.nn.parameter:UninitializedTensorMixin._allowed_methods",
+        Install("tensor:allow_lazy_modules"),
+        why="to() of a lazy module fails: its parameters do not know torch_musa's function over torch's method",
+        test="tests/devices/test_tensor.py::test_lazy_modules_move",
+    ),
+    Rule(
         "torch:_C.TensorBase.cuda",
         Detour(keywords=("device",), positions=(0,), shim="tensor:cuda"),
         why="the C++ method insists on a CUDA device",
