@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,6 +16,7 @@ import torch._functorch.config
 import torch._higher_order_ops
 import torch._inductor.compile_fx
 import torch._inductor.output_code
+import torch._inductor.utils
 import torch.fx.passes.backends.cudagraphs
 import torch.utils.viz._cycles
 from torch._inductor import config as inductor
@@ -145,6 +147,30 @@ def test_the_device_of_the_graph_is_current(rule_off: RuleOff) -> None:
     assert (current("cuda:1"), current("cuda:0", "cuda:1"), current("cpu")) == (1, 0, 0)
     with rule_off("torch._inductor.compile_fx:get_cuda_device_context"):
         assert current("cuda:1") == 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton answers")
+def test_streams_in_compiled_training(rule_off: RuleOff) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            y = x * 2
+        torch.cuda.synchronize()
+        return (y + 1) * y
+
+    def gradient() -> list[float]:
+        torch._dynamo.reset()
+        torch._inductor.utils.get_gpu_dram_gbps.cache_clear()
+        x = ones(2, requires_grad=True)
+        torch.compile(function, backend="aot_eager")(x).sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    assert gradient() == [10, 10]
+    with (
+        rule_off("torch._inductor.utils:get_gpu_dram_gbps.__wrapped__"),
+        pytest.raises(Exception, match="No module named 'triton'"),
+    ):
+        gradient()
 
 
 def test_a_function_that_is_not_captured_is_told(rule_off: RuleOff, monkeypatch: pytest.MonkeyPatch) -> None:

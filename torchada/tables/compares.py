@@ -44,6 +44,12 @@ COMPILER = (
         why="two kinds of GPU are available then, and inductor refuses to compile",
         test="tests/cuda/test_policy.py::test_forced_availability_is_coherent",
     ),
+    Rule(
+        "torch._inductor.utils:get_gpu_dram_gbps.__wrapped__",
+        Detour(shim="inductor:memory_bandwidth"),
+        why="torch takes Triton for granted where it weighs streams against each other; on MUSA it may be missing",
+        test=f"{_TEST}::test_streams_in_compiled_training",
+    ),
     *each(
         "torch._inductor.output_code",
         "cudagraph_post_compile CompiledFxGraph.__init__ CompiledFxGraph.post_compile",
