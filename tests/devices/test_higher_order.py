@@ -47,7 +47,7 @@ def prefix(x: torch.Tensor) -> Any:
     return associative_scan(torch.add, x.detach(), 0, combine_mode="generic")
 
 
-@torch.compiler.nested_compile_region
+@getattr(torch.compiler, "nested_compile_region", lambda function: function)  # before torch 2.8 a function as others
 def nested(x: torch.Tensor) -> Any:
     return (x @ x).sin()
 
