@@ -189,6 +189,30 @@ def test_nested():
         assert (x * 2).to_padded_tensor(0.0).sum().item() == 18
 
 
+def test_nested_attention():
+    parts = [torch.arange(12.0).view(3, 4) / 10, torch.arange(20.0).view(5, 4) / 20]
+
+    def jagged(device):
+        x = torch.nested.nested_tensor(parts, layout=torch.jagged, device=device, requires_grad=True)
+        heads = x.unflatten(-1, [2, 2]).transpose(1, 2)
+        out = torch.nn.functional.scaled_dot_product_attention(heads, heads * 2, heads)
+        out.values().sum().backward()
+        return out.values(), x.grad.values()
+
+    def strided(device):
+        x = torch.nested.nested_tensor([part[None] for part in parts], device=device, requires_grad=True)
+        weights = torch.matmul(x.clone(), x.transpose(-1, -2)).softmax(-1)
+        assert x._nested_tensor_size().device == weights._nested_tensor_size().device == torch.device("cpu")
+        out = torch.matmul(weights, x).to_padded_tensor(0.0)
+        out.sum().backward()
+        return out, x.grad.to_padded_tensor(0.0)
+
+    for compute in (jagged, strided):
+        for ours, theirs in zip(compute(MUSA), compute("cpu"), strict=True):
+            assert ours.device.type == MUSA.type
+            torch.testing.assert_close(ours.cpu(), theirs)
+
+
 # ---- modules -------------------------------------------------------------------------------------------
 
 MODULES = {

@@ -65,8 +65,16 @@ at::Tensor strided(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKe
 at::Tensor nested(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
   auto* from = static_cast<at::native::NestedTensorImpl*>(like.unsafeGetTensorImpl());
   return at::detail::make_tensor<at::native::NestedTensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(key), like.dtype(), from->get_nested_sizes(),
-      from->get_nested_strides(), from->get_storage_offsets());
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(key) | c10::autograd_nested, like.dtype(),
+      from->get_nested_sizes(), from->get_nested_strides(), from->get_storage_offsets());
+}
+
+// Whether *tensor* is what an operator answers that asks a nested tensor for its sizes: the very tensor it keeps.
+bool describes(const at::Tensor& tensor, const at::Tensor& nested) {
+  if (!nested.is_nested()) return false;
+  auto* impl = static_cast<at::native::NestedTensorImpl*>(nested.unsafeGetTensorImpl());
+  return tensor.is_same(impl->get_nested_sizes()) || tensor.is_same(impl->get_nested_strides()) ||
+         tensor.is_same(impl->get_storage_offsets());
 }
 
 // A quantized tensor is its integers and a quantizer, whose scales live on the CPU here.
@@ -203,6 +211,7 @@ at::Tensor CpuCall::to_device(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != c10::kCPU) return tensor;
   for (auto& pair : tensors_) {
     if (pair.cpu.is_same(tensor)) return pair.device;
+    if (describes(tensor, pair.cpu)) return tensor;
   }
   return wrap(tensor);
 }
@@ -270,7 +279,9 @@ struct OpFacts {
 bool may_be_on_cpu(const std::string& op, const std::string& argument) {
   if (argument == "indices") return op.find("index") != std::string::npos;
   if (argument == "lengths") return op == "aten::_pack_padded_sequence";
-  if (argument == "input_lengths" || argument == "target_lengths" ||
+  if (argument == "offsets") return op.find("_nested_view_from_buffer") != std::string::npos;
+  if (argument == "nested_size" || argument == "nested_strides" || argument == "cpu_nested_shape_example" ||
+      argument == "input_lengths" || argument == "target_lengths" ||
       argument == "batch_sizes" || argument == "lr") {
     return true;
   }
