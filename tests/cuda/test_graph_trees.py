@@ -156,6 +156,14 @@ def test_segments_without_their_pool():
         cudagraph_trees.get_cudagraph_segments((0, 1))
 
 
+def test_checks_of_every_replay_are_refused():
+    compiled, x = torch.compile(lambda x: x * 2, **BACKEND), torch.ones(2, device="cuda")
+    with torch._inductor.config.patch("triton.fast_path_cudagraph_asserts", True):
+        compiled(x)
+        with pytest.raises(torchada.NotOnMusa, match="slow_path_cudagraph_asserts"):
+            compiled(x)
+
+
 def test_cond_in_a_graph():
     def choose(x):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))

@@ -231,11 +231,28 @@ def test_events_are_those_of_a_cuda_device(tmp_path):
     assert prof.key_averages().total_average().device_time_total > 0
 
 
+def test_calls_of_the_runtime_have_cudas_names():
+    """In events and tables as in traces: programs count ``cudaLaunchKernel`` and look for ``cudaMemcpyAsync``."""
+    x = torch.ones(8, device="cuda")
+    with profile(activities=[CPU, CUDA]) as prof:
+        with torch.profiler.record_function("musaOwn"):
+            x.sin().cpu()
+    names = {event.name for event in prof.events()}
+    assert {"cudaLaunchKernel", "cudaMemcpyAsync", "musaOwn"} <= names
+    assert {name for name in names if name.startswith("musa")} == {"musaOwn"}
+    assert "cudaLaunchKernel" in prof.key_averages().table()
+    calls = [event for event in prof.events() if event.name.startswith("cuda")]
+    assert {getattr(event, "activity_type", "cuda_runtime") for event in calls} == {"cuda_runtime"}
+    raw = {event.name() for event in prof.profiler.kineto_results.events()}
+    assert "musaLaunchKernel" in raw
+
+
 def test_asked_for_by_its_own_name_it_is_itself(tmp_path):
     x = torch.ones(50, 50, device="cuda")
     with profile(activities=[CPU, DEVICE]) as prof:
         x @ x
     assert prof.use_device == "musa" and "mm_kernel" in kernels(prof, DeviceType.PrivateUse1) and not kernels(prof)
+    assert "musaLaunchKernel" in {event.name for event in prof.events()}
     assert "MUSA total" in prof.key_averages().table(sort_by="device_time_total")
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

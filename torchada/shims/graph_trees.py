@@ -48,6 +48,14 @@ def segments(original: Function, /, pool_id: tuple[int, int]) -> Any:
     return original(pool_id)
 
 
+def refuse_blocks(original: Function, /, *args: Any, **kwargs: Any) -> Any:
+    raise NotOnMusa(
+        "torch._inductor.config.triton.fast_path_cudagraph_asserts",
+        "the memory snapshots of torch_musa do not name the pool of a segment.",
+        "slow_path_cudagraph_asserts, which is on by default and asks the allocator.",
+    )
+
+
 def refuse_cond(original: Function, /, *args: Any, **kwargs: Any) -> Any:
     raise NotOnMusa(
         "torch.cond() in a CUDA graph",

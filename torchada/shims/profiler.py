@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,7 +15,9 @@ from torch.profiler import ProfilerActivity
 from ..errors import TorchadaWarning
 from .device import BACKEND
 
-_OWN_CATEGORY = b'"cat": "privateuse1_'
+_OWN_KIND = "privateuse1_"
+_OWN_CATEGORY = f'"cat": "{_OWN_KIND}'.encode()
+_CALL = re.compile(f"^{BACKEND}(?=[A-Z])")
 _DEVICE = getattr(ProfilerActivity, "MUSA", ProfilerActivity.PrivateUse1)
 
 
@@ -107,7 +110,23 @@ def parse_results(original: Callable[..., Any], self: Any, *args: Any, **kwargs:
         event.use_device = "cuda"
         if event.device_type == DeviceType.PrivateUse1:
             event.device_type = DeviceType.CUDA
+        _name_as_cuda(event)
     return events
+
+
+def _name_as_cuda(event: Any) -> None:
+    """A call of the MUSA runtime gets the name of CUDA's. Before torch 2.13 only its name tells what an event is."""
+    kind = getattr(event, "activity_type", None)
+    if kind is None:
+        if getattr(event, "is_user_annotation", False):
+            return
+    elif kind.startswith(_OWN_KIND):
+        event.activity_type = "cuda_" + kind.removeprefix(_OWN_KIND)
+    else:
+        return
+    event.name = _CALL.sub("cuda", event.name)
+    if getattr(event, "trace_name", None):
+        event.trace_name = _CALL.sub("cuda", event.trace_name)
 
 
 def export_trace(original: Callable[..., Any], self: Any, path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -286,7 +286,7 @@ TORCH_PROFILER = (
     Rule(
         "torch.autograd.profiler:profile._parse_kineto_results",
         Detour(shim="profiler:parse_results"),
-        why="programs look for events whose device type is CUDA",
+        why="programs look for events whose device type is CUDA, and for calls of the runtime by CUDA's names",
         test=f"{_PROFILES}::test_events_are_those_of_a_cuda_device",
     ),
     Rule(

@@ -34,6 +34,12 @@ RULES = (
         test=f"{_TEST}::test_reduce_overhead",
     ),
     Rule(
+        f"{_TREES}:get_block_addrs",
+        Detour(shim="graph_trees:refuse_blocks"),
+        why="the debug checks of every replay read the same; without a word they would blame the program's memory",
+        test=f"{_TEST}::test_checks_of_every_replay_are_refused",
+    ),
+    Rule(
         f"{_TREES}:get_cudagraph_segments",
         Detour(shim="graph_trees:segments"),
         why="reads the pool of a segment, which torch_musa's snapshots do not tell",
