@@ -65,6 +65,15 @@ def test_pinned_memory_written_too_early():
     assert (x.tolist(), y.tolist()) == ([7] * 4, [1] * 4)
 
 
+def test_pinned_memory_is_converted_on_the_device():
+    """So a value that a queued copy brings to the host first is there; a copy that blocks converts on the host."""
+    x, host, y = torch.ones(4, device=MUSA), torch.zeros(4).pin_memory(), torch.zeros(4, device=MUSA, dtype=torch.long)
+    busy()
+    host.copy_(x, non_blocking=True)
+    y.copy_(host, non_blocking=True)
+    assert y.tolist() == [1] * 4
+
+
 @pytest.mark.parametrize("wait", [False, True])
 def test_streams_do_not_wait_for_each_other_by_themselves(wait):
     x, side = torch.zeros(4, device=MUSA), torch_musa.Stream()

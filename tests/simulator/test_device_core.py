@@ -318,6 +318,14 @@ def test_autocast(dtype):
     assert model(x).dtype == torch.float32
 
 
+def test_autocast_leaves_float64_alone():
+    x = torch.ones(3, device="musa", dtype=torch.float64)
+    with torch.autocast("musa"):
+        results = [torch.sum(x), torch.norm(x), torch.softmax(x, 0), torch.linalg.vector_norm(x), x.cumsum(0), x.exp()]
+        half = torch.sum(x.half())
+    assert {result.dtype for result in results} == {torch.float64} and half.dtype == torch.float32
+
+
 def test_autocast_of_the_cpu_does_not_reach_the_device():
     x = torch.ones(3, 3, device=MUSA)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -526,6 +534,8 @@ SETTINGS = [
     ({"MUSA_VISIBLE_DEVICES": "0,7,1"}, "torch_musa.device_count()", "1"),
     ({"MUSA_VISIBLE_DEVICES": "0,0"}, "torch_musa.device_count()", "0"),
     ({"MUSA_VISIBLE_DEVICES": ""}, "torch_musa.device_count()", "0"),
+    # as a driver does: at the first use, once
+    ({}, "os.environ.update(MUSA_VISIBLE_DEVICES='1'), torch_musa.device_count()", "(None, 1)"),
     ({"TORCHADA_SIM_MEMORY": "64MiB"}, "torch_musa.mem_get_info()[1]", str(64 << 20)),
     ({"TORCHADA_SIM_MEMORY": "1.5g"}, "torch_musa.mem_get_info()[1]", str(3 << 29)),
     ({"TORCHADA_SIM_MEMORY": "1000000"}, "torch_musa.mem_get_info()[1]", "1000000"),

@@ -33,8 +33,9 @@ void map_tensors(torch::jit::Stack* stack, size_t count, F f) {
   }
 }
 
+// As for at::autocast::cached_cast: float64 is left alone.
 bool eligible(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_privateuseone() && tensor.is_floating_point();
+  return tensor.defined() && tensor.is_privateuseone() && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
 }
 
 using Handle = c10::OperatorHandle;

@@ -457,10 +457,11 @@ void issue_copy(const c10::Stream& stream, const char* name, Tensor to, Tensor f
   issue(stream, label, [to = std::move(to), from = std::move(from)] { copy_raw(to, from); });
 }
 
-// A copy by the copy engine needs both ends to look alike.
-bool is_plain_transfer(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous() &&
-      a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+// Whether the copy engine reads host memory as it is. A copy that does not block converts on the device, behind the
+// engine; one that blocks converts on the host, before it.
+bool is_read_by_engine(const Tensor& host, const Tensor& device, bool non_blocking) {
+  return host.is_contiguous() && host.sizes() == device.sizes() &&
+      (non_blocking || host.scalar_type() == device.scalar_type());
 }
 
 // A host tensor that does not keep its memory alive, as a copy engine sees it.
@@ -496,12 +497,12 @@ void deferred_copy(const Tensor& self, const Tensor& dst, bool non_blocking) {
     refuse_in_capture(capture, non_blocking ? "a copy of host memory that is not pinned" : "a copy that the host waits for");
   }
   if (to_musa) {
-    // What is not pinned, or has to be converted, is read now, into memory of the driver.
-    if (pinned && is_plain_transfer(self, dst)) {
+    // What is not pinned, or has to be changed on the host, is read now, into memory of the driver.
+    if (pinned && is_read_by_engine(self, dst, non_blocking)) {
       record_pinned_use(host.const_data_ptr(), stream);
       issue_copy(stream, name, hosts.of(dst), unowned_host(self));
     } else {
-      if (capture) refuse_in_capture(capture, "a copy that converts host memory");
+      if (capture) refuse_in_capture(capture, "a copy that changes host memory first");
       HostScope scope;
       issue_copy(stream, name, hosts.of(dst), self.clone());
     }

@@ -137,7 +137,7 @@ int visible_devices(int present) {
 const Config& config() {
   static const Config instance = [] {
     const Profile* profile = read_profile();
-    return Config{visible_devices(read_device_count()), read_memory(profile->memory), profile,
+    return Config{read_device_count(), read_memory(profile->memory), profile,
                   read_switch("TORCHADA_SIM_ASYNC") && !read_switch("MUSA_LAUNCH_BLOCKING"), read_graph_execs()};
   }();
   return instance;
@@ -215,7 +215,8 @@ thread_local int current = 0;
 }
 
 int device_count() {
-  return config().devices;
+  static const int visible = visible_devices(config().devices); // read at the first use of the driver, and kept
+  return visible;
 }
 int current_device() {
   return current;

@@ -52,7 +52,7 @@ struct Profile {
 };
 
 struct Config {
-  int devices;    // visible devices
+  int devices;    // of the machine: MUSA_VISIBLE_DEVICES shows some of them
   size_t memory;  // bytes per device
   const Profile* profile;
   bool async;      // TORCHADA_SIM_ASYNC: streams are queues with threads of their own
