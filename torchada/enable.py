@@ -17,7 +17,7 @@ from . import __version__, startup
 from .inherit import SITE, disinherit
 
 FILES = ("torchada.pth", "torchada.start")
-PRIVATE = ("TORCHADA_INHERIT", "TORCHADA_SUMMARY", "TORCHADA_VIA")  # between torchada and its own processes
+PRIVATE = ("TORCHADA_INHERIT", "TORCHADA_SUMMARY", "TORCHADA_VIA", "TORCHADA_VISIBLE")  # between our own processes
 PROBE = "import sys; s = sys.modules.get('torchada.startup'); print('via', s.state['via'] if s else None)"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from . import simulator
 from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
-from .facts import check_switches, hold_autoload, mirror_visible_devices, paused_collection, snapshot
+from .facts import check_switches, hold_autoload, paused_collection, snapshot
 from .finder import MIRRORED, WATCHED, Finder
 from .gates import Facts
 from .inherit import disinherit
@@ -24,6 +24,7 @@ from .rules import Rule, Table, load_table
 from .scope import SCOPE, switch_on
 from .startup import place
 from .virtual import Virtual, load_shim, probe
+from .visible import mirror_visible_devices
 
 OFF, DORMANT, ARMED = "off", "dormant", "armed"
 ROOTS = ("torch", "torch_musa")
@@ -39,7 +40,7 @@ class Engine:
         self._executing: set[str] = set()
         self._executed: set[str] = set()
         self._autoload = True
-        self.late = False
+        self.late = self.strict = False
         self.state = OFF
         self.ledger = Ledger()
         self.facts: Facts | None = None
@@ -47,7 +48,6 @@ class Engine:
         self.virtuals: dict[str, Virtual] = {}
         self._by_module: dict[int, Virtual] = {}
         self._undo_start: list[Undo] = []
-        self.strict = False
 
     @property
     def table(self) -> Table:

@@ -1,4 +1,4 @@
-"""Collecting the facts gates ask for, and the one thing that must happen before torch_musa sees the environment."""
+"""Collecting the facts gates ask for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from .gates import Facts
 from .graph_settings import graph_settings
-from .ledger import Undo
 from .platform import detect_platform, env_flag
 from .rules import Table
 from .scope import SCOPE
@@ -57,7 +56,6 @@ VARIABLES = (
     "TORCHADA_SIM_TORCH_MUSA",
     "TORCHADA_STRICT",
 )
-VISIBLE = ("MUSA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def snapshot(table: Table, late: bool) -> Facts:
@@ -134,23 +132,3 @@ def paused_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def mirror_visible_devices() -> Undo:
-    """``MUSA_VISIBLE_DEVICES`` is authoritative and mirrored to CUDA's; with only CUDA's set it fills MUSA's."""
-    before = {name: os.environ.get(name) for name in VISIBLE}
-    musa, cuda = (before[name] for name in VISIBLE)
-    chosen = musa if musa is not None else cuda
-    if chosen is not None:
-        os.environ.update(dict.fromkeys(VISIBLE, chosen))
-
-    def undo() -> None:
-        for name, value in before.items():
-            if os.environ.get(name) != chosen:
-                continue  # somebody else's since
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-    return undo

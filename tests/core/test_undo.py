@@ -156,6 +156,33 @@ def test_musas_visible_devices_win(run_python):
     )
 
 
+def test_the_devices_chosen_last_are_seen(run_python):
+    """By the program after the import, and by whoever starts a child: what torchada wrote itself is no choice."""
+    run_python(
+        """
+        import os, torchada
+        from torchada.visible import follow_visible_devices
+        def now():
+            return os.environ.get("MUSA_VISIBLE_DEVICES"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        def after(**changes):
+            for name, value in changes.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            follow_visible_devices()
+            return now()
+        assert torchada.activate()
+        assert now() == ("0,1", "0,1")  # the parent's CUDA choice after both were made "1"
+        assert after(CUDA_VISIBLE_DEVICES="1") == ("1", "1")
+        assert after(MUSA_VISIBLE_DEVICES="0") == ("0", "0")
+        assert after(MUSA_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0") == ("1", "1")
+        assert after(CUDA_VISIBLE_DEVICES=None) == (None, None)
+        assert after(CUDA_VISIBLE_DEVICES="") == ("", "")
+        torchada.deactivate()
+        assert now() == ("1", "") and os.environ["TORCHADA_VISIBLE"] == "1"  # as the program and its parent wrote
+        """,
+        env={"CUDA_VISIBLE_DEVICES": "0,1", "MUSA_VISIBLE_DEVICES": "1", "TORCHADA_VISIBLE": "1"},
+    )
+
+
 def test_a_module_put_back_is_not_half_imported(run_python):
     run_python(
         """

@@ -80,3 +80,23 @@ def test_visible_devices(run_python):
     """
     done = run_python(code, env={"MUSA_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"})
     assert done.stdout.split() == ["[1]", "1", "False"]
+
+
+@pytest.mark.parametrize(
+    "first_use",
+    ["torch.cuda.device_count()", "torch.ones(1, device='cuda')", "torch.accelerator.device_count()"],
+)
+def test_visible_devices_chosen_late(run_python, first_use):
+    """CUDA reads the variable at the first use of a device; child processes get devices of their own by it."""
+    code = f"""
+    import os, subprocess, sys, torch, torchada
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    {first_use}
+    print(torch.cuda.device_count(), os.environ["MUSA_VISIBLE_DEVICES"])
+    if "cuda.device_count" in {first_use!r}:
+        child = "import os, torchada, torch; print(torch.cuda.device_count(), os.environ['MUSA_VISIBLE_DEVICES'])"
+        subprocess.run([sys.executable, "-c", child], env={{**os.environ, "CUDA_VISIBLE_DEVICES": "1,0"}}, check=True)
+    """
+    env = {"MUSA_VISIBLE_DEVICES": None, "CUDA_VISIBLE_DEVICES": "0,1"}
+    lines = run_python(code, env=env).stdout.split()
+    assert sorted(lines) == sorted(["1", "1", *(["2", "1,0"] if "cuda.device" in first_use else [])])

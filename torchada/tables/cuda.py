@@ -42,6 +42,12 @@ AVAILABILITY = (
         test=f"{_DEVICE}::test_device_count",
     ),
     Rule(
+        "torch_musa._MUSAC:_musa_getDeviceCount",
+        Install("visible:follow_until_first_use"),
+        why="CUDA reads CUDA_VISIBLE_DEVICES at the first use of a device, so programs write it after the import",
+        test=f"{_POLICY}::test_visible_devices_chosen_late",
+    ),
+    Rule(
         "torch.backends.cuda:is_built",
         Detour(shim="cuda_device:answer_true"),
         when=_FORCED,
