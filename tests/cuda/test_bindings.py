@@ -1,5 +1,6 @@
 """torch._C's bindings for CUDA, called by name."""
 
+import pytest
 import torch
 import torch_musa
 
@@ -33,6 +34,13 @@ def test_what_projects_call():
     torch._C._cuda_emptyCache()
     torch._C._cuda_synchronize()
     assert torch._C._cuda_canDeviceAccessPeer(0, 1) is torch.cuda.can_device_access_peer(0, 1)
+
+
+@pytest.mark.skipif(not hasattr(torch._C, "_accelerator_emptyHostCache"), reason="torch is older than the name")
+def test_pinned_memory_is_given_back():
+    torch.empty(1000, pin_memory=True)
+    assert torch._C._host_emptyCache is torch._C._accelerator_emptyHostCache
+    torch._C._host_emptyCache()
 
 
 def test_the_sign_of_a_cuda_build_stays_absent():

@@ -93,6 +93,8 @@ def test_unknown_device_in_a_file(cuda_files: Path, tmp_path: Path) -> None:
         torch.load(cuda_files / "zip.pt", map_location={"cuda:0": "cuda:5"})
     with pytest.raises(RuntimeError, match="Invalid device string"):
         torch.load(cuda_files / "zip.pt", map_location="cuda:x")
+    with pytest.raises(RuntimeError, match="Invalid device string"):
+        torch.load(cuda_files / "zip.pt", map_location="cuda0")
 
 
 def _state() -> dict[str, Any]:

@@ -27,8 +27,11 @@ def _validated(location: str) -> torch.device:
 
 
 def _restore(storage: Any, location: str) -> Any:
-    """Put *storage* where the CUDA name *location* says; None for the location of another device."""
-    if translate(location) is location and not location.startswith("cuda:"):
+    """Put *storage* where the CUDA name *location* says; None for the location of another device.
+
+    RuntimeError, as torch raises it, for a name that only begins like one (``cuda0``).
+    """
+    if translate(location) is location and not location.startswith("cuda"):
         return None
     return storage.to(device=_validated(location))
 

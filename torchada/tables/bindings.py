@@ -1,6 +1,6 @@
 """torch._C's bindings for CUDA, which torch's own Python and some projects call by name."""
 
-from ..rules import pairs
+from ..rules import Forward, Rule, pairs
 
 _TEST = "tests/cuda/test_bindings.py::test_a_binding_is_the_backends"
 _WHY = "torch's own Python and serving engines call the binding by name"
@@ -83,5 +83,12 @@ RULES = (
         "_broadcast=_broadcast _broadcast_coalesced=_broadcast_coalesced _gather=_gather _scatter=_scatter",
         why="torch.nn.parallel.comm calls it; torch_musa binds it in its own module",
         test="tests/cuda/test_other.py::test_comm",
+    ),
+    Rule(
+        "torch._C:_host_emptyCache",
+        Forward("torch._C:_accelerator_emptyHostCache"),
+        when="has:torch._C._accelerator_emptyHostCache",
+        why="engines that offload give pinned memory back by it, where torch has the name",
+        test="tests/cuda/test_bindings.py::test_pinned_memory_is_given_back",
     ),
 )
