@@ -213,6 +213,19 @@ def test_nested_attention():
             torch.testing.assert_close(ours.cpu(), theirs)
 
 
+def test_an_operator_without_a_derivative():
+    library = torch.library.Library("simulator_core", "FRAGMENT")
+    try:
+        library.define("half(Tensor x) -> Tensor")
+        library.impl("half", lambda x: x.detach() / 2, "PrivateUse1")
+        x = torch.ones(3, device=MUSA, requires_grad=True)
+        assert (
+            torch.ops.simulator_core.half(x).tolist() == torch.ops.simulator_core.half(x.detach()).tolist() == [0.5] * 3
+        )
+    finally:
+        library._destroy()
+
+
 # ---- modules -------------------------------------------------------------------------------------------
 
 MODULES = {

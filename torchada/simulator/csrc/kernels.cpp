@@ -22,6 +22,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <cstring>
@@ -336,15 +337,11 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(sim::has_compatible_shallow_copy_type));
 }
 
-// torch 2.7 has no fallback at this key: it would not find operators of ours for which it has no derivative.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
-  constexpr std::pair<const char*, const char*> operators[] = {
-      {"_has_compatible_shallow_copy_type", ""}, {"mm", "dtype"}, {"bmm", "dtype"}, {"addmm", "dtype"}, {"baddbmm", "dtype"}};
-  for (auto [name, overload] : operators) {
-    auto found = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload});
-    if (found && !found->hasComputedKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
-      m.impl((std::string(name) + (*overload ? "." : "") + overload).c_str(), torch::CppFunction::makeFallthrough());
-    }
+// torch 2.7 has no fallback at this key, which torch's own devices have: operators without a derivative, all custom ones
+// among them, would not be found.
+TORCH_LIBRARY_IMPL(_, AutogradPrivateUse1, m) {
+  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) {
+    m.fallback(torch::autograd::basicAutogradNotImplementedFallback());
   }
 }
 

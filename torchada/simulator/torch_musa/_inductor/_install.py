@@ -66,7 +66,9 @@ def _patch_utils():
             vars(module)["GPU_TYPES"] = types
     replace_everywhere(utils.is_gpu, is_gpu)
 
-    original = utils.get_current_backend
+    original = getattr(utils, "get_current_backend", None)
+    if original is None:  # up to torch 2.7 inductor asks for the device, and takes none for one of Triton
+        return
 
     @functools.wraps(original)
     def get_current_backend(device_type=None):
