@@ -116,12 +116,13 @@ def test_flex_attention(backend: str) -> None:
 
     q = torch.randn(1, 2, 128, 16, device="cuda", requires_grad=True)
     bias = torch.ones(2, device="cuda", requires_grad=True)
+    fixed = torch.ones(2, device="cuda")  # without a gradient, and without an effect on the weights
     mask = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 128, 128, device="cuda")
 
     @torch.compile(backend=backend, fullgraph=True)
     def attention(q: torch.Tensor, kv: torch.Tensor) -> Any:
         options = {"block_mask": mask, "enable_gqa": True}
-        return flex_attention(q, kv, kv, score_mod=lambda score, b, h, i, j: score * bias[h], **options)
+        return flex_attention(q, kv, kv, score_mod=lambda score, b, h, i, j: fixed[h] + score * bias[h], **options)
 
     kv = q.detach()[:, :1].clone().requires_grad_()  # grouped queries
     wanted = torch.nn.functional.scaled_dot_product_attention(

@@ -54,12 +54,12 @@ def _forward(_: Any, *args: Any) -> Any:
     return sdpa_dense(*args)
 
 
-def _backward(results: Any, *args: Any) -> Any:
+def _backward(_: Any, *args: Any) -> Any:
     from torch._higher_order_ops.flex_attention import sdpa_dense_backward
 
     *others, captured, of_mask = args
-    # A graph's tensors do not say whose gradients are wanted; the results do.
-    wanted = [result is not None for result in results[3]]
+    # A graph's tensors do not say whose gradients are wanted; the gradients of score_mod do, after those of its five.
+    wanted = [gradient is not None for gradient in args[8].graph.output_node().args[0][5:]]
     captured = [x.detach().requires_grad_() if want else x for x, want in zip(captured, wanted, strict=True)]
     return sdpa_dense_backward(*others, tuple(captured), of_mask)
 
