@@ -239,6 +239,31 @@ def test_override_of_an_operator_of_torch() -> None:
         assert torch.nn.functional.silu(-x.cuda()).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("kinds", ["cuda", ("cpu", "cuda")], ids=str)
+def test_the_older_interface(kinds: Any) -> None:
+    """``torch._custom_ops``, with which operators were made before ``torch.library.custom_op``."""
+    import torch._custom_ops as old
+
+    def made(name: str) -> Any:
+        def body(x: torch.Tensor) -> torch.Tensor:
+            raise NotImplementedError
+
+        body.__name__ = f"{name}{len(kinds)}"
+        old.custom_op(f"torchada_old::{body.__name__}")(body)
+        return getattr(torch.ops.torchada_old, body.__name__)
+
+    twice, taken = made("twice"), made("taken")
+    old.impl(f"torchada_old::{twice.__name__}", device_types=kinds)(lambda x: x * 2)
+    assert twice(torch.ones(2, device="cuda")).tolist() == [2, 2]
+
+    library_of_it = torch.library.Library("torchada_old", "FRAGMENT")
+    library_of_it.impl(taken.__name__, lambda x: x, "CUDA")
+    with pytest.raises(RuntimeError, match="already has an implementation"):
+        old.impl(f"torchada_old::{taken.__name__}", device_types="cuda")(lambda x: x * 2)
+    library_of_it._destroy()
+
+
 def test_what_torch_registers_for_cuda_is_left_alone() -> None:
     import torch.distributed.fsdp  # registers its operators for each device, CUDA and PrivateUse1 among them
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._custom_ops
 import torch._decomp.decompositions_for_rng
 import torch._export.serde.schema
 import torch._prims_common
@@ -217,6 +218,28 @@ def _kernel_handed_out() -> bool:
         return kernel.call_boxed(key, torch.ones(1, device="musa")).item() == 2  # type: ignore[no-any-return]
 
 
+def _older_interface() -> bool:
+    """It takes a first kernel for the device, and no second one."""
+
+    def probe(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    free = []
+    for taken in (False, True):
+        probe.__name__ = f"older{len(PROBED)}"
+        PROBED.append(name := f"torchada_test::{probe.__name__}")
+        torch._custom_ops.custom_op(name)(probe)
+        with torch.library._scoped_library("torchada_test", "FRAGMENT") as library:
+            if taken:
+                library.impl(probe.__name__, lambda x: x, "CUDA")
+            try:
+                torch._custom_ops.impl(name, device_types="cuda")(lambda x: x)
+                free.append(True)
+            except RuntimeError:
+                free.append(False)
+    return free == [True, False]
+
+
 def _kernel_by_device() -> bool:
     name = f"torchada_test::probe{len(PROBED)}"
     PROBED.append(name)
@@ -355,6 +378,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch.library:Library.impl": lambda: _kernel_of_library("", "CUDA"),
     "torch.library:Library.fallback": _fallback,
     "torch.library:get_kernel": _kernel_handed_out,
+    "torch._custom_op.impl:CustomOp._check_doesnt_have_library_impl": _older_interface,
     "torch._library.custom_ops:CustomOpDef.register_kernel": _kernel_by_device,
     "torch._library.custom_ops:CustomOpDef.set_kernel_enabled": _kernel_disabled,
     "torch.testing._internal.optests.autograd_registration:autograd_registration_check": _opcheck,

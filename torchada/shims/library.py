@@ -19,7 +19,7 @@ KEYS = {
     f"{kind}CUDA": f"{kind}PrivateUse1"
     for kind in ("", "Autograd", "Autocast", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
 }
-_FROM_HERE = (__name__, "torch.library", "torch._library.custom_ops")
+_FROM_HERE = (__name__, "torch.library", "torch._library.custom_ops", "torch._custom_op.impl", "torch._custom_ops")
 
 
 def _by_torch() -> bool:
@@ -72,6 +72,22 @@ def register_kernel(original: Callable[..., Any], self: Any, device_types: Any, 
         return fn
 
     return register if fn is None else register(fn)
+
+
+def check_free(original: Callable[..., None], self: Any, device_type: str) -> None:
+    """``torch._custom_ops.impl(device_types="cuda")``: whether the operator has a kernel for the device already.
+
+    torch asks for a kernel that would be found, and one is for every operator: the fallback of the key.
+    """
+    if translate(device_type) is device_type or self._has_impl(device_type):
+        original(self, device_type)
+        return
+    for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(self._qualname, key):
+            raise RuntimeError(
+                f"{self._qualname} already has an implementation for {device_type}, registered by torch.library or in "
+                f"C++ for {key}"
+            )
 
 
 def check_autograd(original: Callable[..., Any], op: Any, args: Any, kwargs: Any) -> Any:

@@ -62,6 +62,12 @@ RULES = (
         test=f"{_TEST}::test_autocast_of_a_library_operator",
     ),
     Rule(
+        "torch._custom_op.impl:CustomOp._check_doesnt_have_library_impl",
+        Detour(shim="library:check_free"),
+        why="the older torch._custom_ops.impl takes the safety net for a kernel, and registers as torch does for CUDA itself",
+        test=f"{_TEST}::test_the_older_interface",
+    ),
+    Rule(
         "torch.testing._internal.optests.autograd_registration:autograd_registration_check",
         Detour(shim="library:check_autograd"),
         why="torch.library.opcheck refuses devices it does not know",
