@@ -64,7 +64,7 @@ RULES = (
     Rule(
         "torch._custom_op.impl:CustomOp._check_doesnt_have_library_impl",
         Detour(shim="library:check_free"),
-        why="the older torch._custom_ops.impl takes the safety net for a kernel, and registers as torch does for CUDA itself",
+        why="the older torch._custom_ops.impl takes the safety net of the CUDA key for a kernel",
         test=f"{_TEST}::test_the_older_interface",
     ),
     Rule(
