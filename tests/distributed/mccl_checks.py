@@ -222,6 +222,20 @@ def messages():
 
 
 @check
+def messages_to_itself():
+    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    x, received = torch.arange(3.0, device=DEVICE), torch.zeros(3, 3, device=DEVICE)
+    operations = [dist.P2POp(dist.irecv, received[i], RANK) for i in range(2)]
+    operations += [dist.P2POp(dist.isend, x + RANK + 10 * i, RANK) for i in range(2)]
+    operations += [dist.P2POp(dist.isend, x + 100 * RANK, after), dist.P2POp(dist.irecv, received[2], before)]
+    for request in dist.batch_isend_irecv(operations):
+        request.wait()
+    base = torch.arange(3.0)
+    same(received, torch.stack([base + RANK, base + RANK + 10, base + 100 * before]))
+    raises(ValueError, "outside of batch_isend_irecv", dist.isend, x, RANK)  # no partner can be there
+
+
+@check
 def objects():
     everything = [None] * SIZE
     dist.all_gather_object(everything, {"rank": RANK, "text": "x" * (RANK + 1)})

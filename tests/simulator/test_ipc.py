@@ -238,8 +238,8 @@ import torch.multiprocessing as mp
 
 def waiter(inbox, outbox):
     x = inbox.get(timeout=100)
-    event = torch_musa.Event.from_ipc_handle(torch.device("musa:0"), inbox.get(timeout=100))
-    outbox.put(event.query())  # not recorded yet
+    event = inbox.get(timeout=100)
+    outbox.put([event.query(), str(event.device)])  # not recorded yet
     inbox.get(timeout=100)
     before = event.query()
     event.wait()
@@ -256,7 +256,7 @@ if __name__ == "__main__":
     event = torch_musa.Event(interprocess=True)
     x = torch.zeros(3, device="musa")
     inbox.put(x)
-    inbox.put(event.ipc_handle())
+    inbox.put(event)
     print(outbox.get(timeout=100))
     stream = torch_musa.Stream()
     with torch_musa.stream(stream):
@@ -281,7 +281,19 @@ def test_events_between_processes(tmp_path, asynchronous):
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, timeout=200)
     assert done.returncode == 0, done.stderr
     # Asynchronous: the other process sees the event before its stream has come to it.
-    assert done.stdout.splitlines() == ["True", f"[{not asynchronous}, [10.0, 10.0, 10.0], True]", "True", "0"]
+    used = f"[{not asynchronous}, [10.0, 10.0, 10.0], True]"
+    assert done.stdout.splitlines() == ["[True, 'musa:0']", used, "True", "0"]
+
+
+def test_a_handle_gives_an_event_its_device():
+    event = torch_musa.Event(interprocess=True)
+    assert event.device is None
+    with torch_musa.device(1):
+        _, arguments = torch_musa.core.reductions.reduce_event(event)
+    assert event.device == arguments[0] == torch.device("musa:1")
+    with pytest.raises(RuntimeError, match="Event device 1 does not match recording stream's device 0"):
+        event.record(torch_musa.current_stream(0))
+    event.record(torch_musa.current_stream(1))
 
 
 def test_handles_of_events():

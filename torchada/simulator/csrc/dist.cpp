@@ -824,6 +824,11 @@ class ProcessGroupMCCL : public Backend {
   c10::intrusive_ptr<Work> send(Tensors& tensors, int peer, int) override {
     at::Tensor tensor = single(tensors);
     check_peer(peer, "send to");
+    if (peer == rank_) {
+      return issue(OpType::SEND, "mccl:send", {tensor}, {}, c10d::kUnsetTimeout, [tensor, letter = letter(sent_++)](Call&) {
+        letter->set_value(Flat(tensor).get().clone());
+      }, std::nullopt, &lane(peer, true));
+    }
     return issue(OpType::SEND, "mccl:send", {tensor}, {}, c10d::kUnsetTimeout, [=](Call& call) {
       Flat flat(tensor);
       Tensors head{at::tensor({int64_t(tensor.scalar_type()), tensor.numel()}, at::TensorOptions(c10::kLong))};
@@ -836,13 +841,18 @@ class ProcessGroupMCCL : public Backend {
   c10::intrusive_ptr<Work> recv(Tensors& tensors, int peer, int) override {
     at::Tensor tensor = single(tensors);
     check_peer(peer, "receive from");
+    if (peer == rank_) {
+      return issue(OpType::RECV, "mccl:recv", {}, tensors, c10d::kUnsetTimeout, [=, letter = letter(received_++)](Call&) {
+        at::Tensor sent = letter->get_future().get();
+        check_message(tensor, peer, sent.scalar_type(), sent.numel());
+        Flat(tensor).store(sent);
+      }, tensor.device(), &lane(peer, false));
+    }
     return issue(OpType::RECV, "mccl:recv", {}, tensors, c10d::kUnsetTimeout, [=](Call& call) {
       Tensors head{host_empty(2, c10::kLong)};
       call.run_message(gloo()->recv(head, peer, kHeadTag));
       const int64_t* values = head[0].const_data_ptr<int64_t>();
-      TORCH_CHECK(values[0] == int64_t(tensor.scalar_type()) && values[1] == tensor.numel(), "rank ", peer, " sent ", values[1],
-                  " elements of type ", c10::toString(c10::ScalarType(values[0])), ", and rank ", rank_, " receives into ",
-                  tensor.numel(), " of type ", c10::toString(tensor.scalar_type()));
+      check_message(tensor, peer, c10::ScalarType(values[0]), values[1]);
       Flat flat(tensor);
       Tensors bytes{as_bytes(flat.get())};
       if (bytes[0].numel()) call.run_message(gloo()->recv(bytes, peer, kBodyTag));
@@ -858,10 +868,16 @@ class ProcessGroupMCCL : public Backend {
     TORCH_CHECK(!coalescing_, "coalescing has been started already on this group");
     coalescing_ = true;
     coalesced_.clear();
+    letters_.clear();
+    sent_ = received_ = 0;
   }
   c10::intrusive_ptr<Work> endCoalescing() override {
     TORCH_CHECK(coalescing_, "coalescing has not been started on this group");
     coalescing_ = false;
+    std::string unpaired = "rank " + std::to_string(rank_) + " sends " + std::to_string(sent_) + " tensors to itself and receives " +
+        std::to_string(received_) + " from itself in one batch_isend_irecv";
+    for (size_t i = sent_; i < received_; ++i) letters_[i]->set_exception(std::make_exception_ptr(std::runtime_error(unpaired)));
+    if (sent_ != received_) C10_THROW_ERROR(DistBackendError, unpaired);
     return c10::make_intrusive<CoalescedWork>(rank_, std::move(coalesced_));
   }
 
@@ -981,7 +997,12 @@ class ProcessGroupMCCL : public Backend {
   }
   void check_peer(int64_t rank, const char* what) const {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "invalid rank ", rank, " to ", what, ": the group has ", size_, " ranks");
-    TORCH_CHECK_VALUE(rank != rank_, "rank ", rank_, " cannot ", what, " itself");
+    TORCH_CHECK_VALUE(rank != rank_ || coalescing_, "rank ", rank_, " cannot ", what, " itself outside of batch_isend_irecv");
+  }
+  void check_message(const at::Tensor& tensor, int peer, c10::ScalarType type, int64_t numel) const {
+    TORCH_CHECK(type == tensor.scalar_type() && numel == tensor.numel(), "rank ", peer, " sent ", numel, " elements of type ",
+                c10::toString(type), ", and rank ", rank_, " receives into ", tensor.numel(), " of type ",
+                c10::toString(tensor.scalar_type()));
   }
   static void check_alike(const at::Tensor& one, const Tensors& others) {
     for (const at::Tensor& other : others) {
@@ -1265,6 +1286,15 @@ class ProcessGroupMCCL : public Backend {
   Lane collectives_;
   std::atomic<uint64_t> sequence_{0}, splits_{0};
   std::atomic<c10::Device> used_device_{c10::Device(c10::kCPU)};
+  // What a rank sends to itself: the n-th receive of a batch gets the n-th send.
+  using Letter = std::shared_ptr<std::promise<at::Tensor>>;
+  Letter letter(size_t i) {
+    if (i == letters_.size()) letters_.push_back(std::make_shared<std::promise<at::Tensor>>());
+    return letters_[i];
+  }
+  std::vector<Letter> letters_;
+  size_t sent_ = 0, received_ = 0;
+
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<WorkMCCL>> coalesced_;
 };

@@ -107,6 +107,7 @@ PyType_Spec stream_spec = {"torch_musa._MUSAC._MusaStreamBase", sizeof(THPStream
 struct MusaEvent {
   THPEvent base;
   bool interprocess;
+  c10::DeviceIndex made_on; // by its handle, before any record; -1 where only records say it
   SharedEventPtr shared; // set once a handle was made of it, or it from one
 };
 
@@ -116,11 +117,16 @@ c10::Event& event_of(PyObject* self) {
 SharedEventPtr& shared_of(PyObject* self) {
   return reinterpret_cast<MusaEvent*>(self)->shared;
 }
-PyObject* make_event(PyTypeObject* type, bool timing, bool interprocess, SharedEventPtr shared) {
+c10::DeviceIndex device_of(PyObject* self) {
+  c10::DeviceIndex recorded = event_of(self).device_index();
+  return recorded < 0 ? reinterpret_cast<MusaEvent*>(self)->made_on : recorded;
+}
+PyObject* make_event(PyTypeObject* type, bool timing, bool interprocess, SharedEventPtr shared, c10::DeviceIndex device = -1) {
   PyObject* self = type->tp_alloc(type, 0);
   if (!self) return nullptr;
   new (&event_of(self)) c10::Event(kMusa, timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
   reinterpret_cast<MusaEvent*>(self)->interprocess = interprocess;
+  reinterpret_cast<MusaEvent*>(self)->made_on = device;
   new (&shared_of(self)) SharedEventPtr(std::move(shared));
   return self;
 }
@@ -147,6 +153,8 @@ PyObject* event_record(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyObject* stream = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", const_cast<char**>(names), &stream)) return nullptr;
     c10::Stream where = stream == Py_None ? current_stream(current_device()) : unpack_stream(stream);
+    TORCH_CHECK(device_of(self) < 0 || device_of(self) == where.device_index(), "Event device ", int(device_of(self)),
+                " does not match recording stream's device ", int(where.device_index()), ".");
     event_of(self).record(where);
     if (shared_of(self)) record_shared_event(shared_of(self), where);
     Py_RETURN_NONE;
@@ -193,6 +201,7 @@ PyObject* event_ipc_handle(PyObject* self, PyObject*) {
         without_gil([&] { event_of(self).synchronize(); });
       }
       shared_of(self) = std::move(shared);
+      if (device_of(self) < 0) reinterpret_cast<MusaEvent*>(self)->made_on = current_device();
     }
     std::string handle = shared_event_handle(shared_of(self));
     return PyBytes_FromStringAndSize(handle.data(), Py_ssize_t(handle.size()));
@@ -208,12 +217,13 @@ PyObject* event_from_ipc_handle(PyObject* type, PyObject* args, PyObject* kwargs
     std::string handle = given.string(1);
     TORCH_CHECK_VALUE(where.type() == kMusa, "from_ipc_handle: expected a musa device, got ", where);
     if (where.has_index()) check_device(where.index());
-    return make_event(reinterpret_cast<PyTypeObject*>(type), false, true, open_shared_event(handle));
+    return make_event(reinterpret_cast<PyTypeObject*>(type), false, true, open_shared_event(handle),
+                      where.has_index() ? where.index() : current_device());
   });
 }
 PyObject* event_get_device(PyObject* self, void*) {
   return guarded([&]() -> PyObject* {
-    c10::DeviceIndex index = event_of(self).device_index();
+    c10::DeviceIndex index = device_of(self);
     if (index < 0) Py_RETURN_NONE;
     return THPDevice_New(c10::Device(kMusa, index));
   });

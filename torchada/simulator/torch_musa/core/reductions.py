@@ -17,7 +17,8 @@ def rebuild_event(device, handle):
 
 def reduce_event(event):
     """How an event travels."""
-    return rebuild_event, (event.device, event.ipc_handle())
+    handle = event.ipc_handle()  # first: it gives an event that was never recorded its device
+    return rebuild_event, (event.device, handle)
 
 
 def _reduce_tensor(tensor):
