@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from . import simulator
+from . import allocator, simulator
 from .adopt import adopt, replace_references, swap_snapshots, warn_of_stale
 from .errors import tell
 from .facts import check_switches, hold_autoload, paused_collection, snapshot
@@ -66,7 +66,7 @@ class Engine:
             self.strict = env_flag("TORCHADA_STRICT")
             check_switches(self.table)
             SCOPE.begin()
-            self._undo_start.append(mirror_visible_devices())
+            self._undo_start += [mirror_visible_devices(), allocator.mirror_options()]
             if simulated():
                 simulator.install()
             kinds: dict[str, str | Rule] = {**provided(self.table), **dict.fromkeys(self.table.patches, WATCHED)}

@@ -328,3 +328,91 @@ def test_pickled_by_torch_name():
         function = getattr(torch.cuda, name)
         assert pickle.loads(pickle.dumps(function)) is function
         assert function.__module__ == "torch.cuda.memory"
+
+
+# ---------------------------------------------------------------- options
+SETTINGS = """
+import torchada, torch, os
+settings = torch.cuda.memory._snapshot()["allocator_settings"]
+print(settings["PYTORCH_CUDA_ALLOC_CONF"], settings["max_split_size"], settings["garbage_collection_threshold"])
+print(os.environ.get("PYTORCH_MUSA_ALLOC_CONF"))
+"""
+NAMES = dict.fromkeys(
+    ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_MUSA_ALLOC_CONF", "TORCHADA_ALLOC_CONF")
+)
+SPLIT, COLLECT = "max_split_size_mb:64", "garbage_collection_threshold:0.5"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"PYTORCH_CUDA_ALLOC_CONF": f"{SPLIT},{COLLECT}"}, f"{SPLIT},{COLLECT}"),
+        ({"PYTORCH_ALLOC_CONF": SPLIT, "PYTORCH_CUDA_ALLOC_CONF": COLLECT}, SPLIT),
+        ({"PYTORCH_MUSA_ALLOC_CONF": COLLECT, "PYTORCH_CUDA_ALLOC_CONF": SPLIT}, COLLECT),
+        # a parent wrote MUSA's variable from the first, and chose the second for its child
+        ({"PYTORCH_MUSA_ALLOC_CONF": SPLIT, "TORCHADA_ALLOC_CONF": SPLIT, "PYTORCH_CUDA_ALLOC_CONF": COLLECT}, COLLECT),
+    ],
+    ids=["CUDA's", "torch's first", "MUSA's decides", "of a child"],
+)
+def test_allocator_options(run_python, given, options):
+    lines = run_python(SETTINGS, env=NAMES | given).stdout.splitlines()
+    assert lines[0].split()[0] == lines[1] == options
+    assert lines[0].split()[1:] == [str(64 * MIB if SPLIT in options else -1), "0.5" if COLLECT in options else "0.0"]
+
+
+def test_allocator_options_of_other_names(run_python):
+    divisions = "roundup_power2_divisions:[256:1,512:2]"
+    text = f"backend: native, release_lock_on_cudamalloc:True,pinned_reserve_segment_size_mb:4,{divisions}"
+    done = run_python(SETTINGS, env=NAMES | {"PYTORCH_CUDA_ALLOC_CONF": text})
+    found = done.stdout.splitlines()[1]
+    assert found == f"backend:native,release_lock_on_musamalloc:True,{divisions}"
+    assert done.stderr.count("has no option pinned_reserve_segment_size_mb, which is left out") == 1
+    done = run_python(
+        "import torchada, torch; torch.ones(1, device='cuda')",
+        env=NAMES | {"PYTORCH_CUDA_ALLOC_CONF": "max_spilt_size_mb:64"},
+        ok=False,
+    )
+    assert done.returncode == 1 and "Unrecognized" in done.stderr and "max_spilt_size_mb" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        ("import torchada, torch", ""),
+        ("import torch", "import torchada"),
+        ("import torchada, torch; torch.ones(1, device='cuda'); torchada.deactivate()", "torchada.activate()"),
+    ],
+    ids=["before use", "activated after torch", "activated after use"],
+)
+def test_allocator_options_chosen_late(run_python, before, then):
+    """The program has imported torch, and sets them before the allocator is used; undone in the end."""
+    code = f"""
+import os
+{before}
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = {SPLIT!r}
+{then}
+x = torch.ones(1, device="cuda")
+print(torch.cuda.memory._snapshot()["allocator_settings"]["max_split_size"], os.environ["PYTORCH_MUSA_ALLOC_CONF"])
+torchada.deactivate()
+print(os.environ.get("PYTORCH_MUSA_ALLOC_CONF"), os.environ.get("TORCHADA_ALLOC_CONF"))
+"""
+    assert run_python(code, env=NAMES).stdout.split() == [str(64 * MIB), SPLIT, "None", "None"]
+
+
+def test_allocator_options_at_run_time(run_python):
+    code = """
+import torchada, torch, warnings
+warnings.simplefilter("ignore", FutureWarning)
+def found():
+    return torch.cuda.memory._snapshot()["allocator_settings"]["max_split_size"] // 2**20
+for set_options in (
+    torch.cuda.memory._set_allocator_settings,
+    torch._C._accelerator_setAllocatorSettings,
+    torch._C._cuda_cudaCachingAllocator_set_allocator_settings,
+):
+    set_options("max_split_size_mb:64,release_lock_on_cudamalloc:True")
+    print(found())
+    set_options("max_split_size_mb:32")
+    print(found())
+"""
+    assert run_python(code, env=NAMES).stdout.split() == ["64", "32"] * 3

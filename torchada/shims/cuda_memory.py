@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch_musa
 
+from .. import allocator
 from ..errors import NotOnMusa
 
 Function = Callable[..., Any]
@@ -115,6 +116,34 @@ def nothing_to_reset(native: Function, peer: None) -> Function:
         return None
 
     return reset
+
+
+def set_allocator_settings(native: Function, peer: Function) -> Function:
+    @functools.wraps(native)
+    def _set_allocator_settings(env: str) -> None:
+        return peer(allocator.translate(env))
+
+    return _set_allocator_settings
+
+
+def set_accelerator_settings(env: str) -> None:
+    """``torch._C._accelerator_setAllocatorSettings`` and the older binding of CUDA's allocator."""
+    torch_musa._MUSAC._musa_musaCachingAllocator_set_allocator_settings(allocator.translate(env))
+
+
+def snapshot(native: Function, peer: Function) -> Function:
+    """As ``fit``; the allocator's settings are there under CUDA's name too."""
+    fitted = fit(native, peer)
+
+    @functools.wraps(native)
+    def _snapshot(*args: Any, **kwargs: Any) -> Any:
+        taken = fitted(*args, **kwargs)
+        settings = taken.get("allocator_settings", {})
+        if allocator.MUSA in settings:
+            settings[allocator.CUDA[1]] = settings[allocator.MUSA]
+        return taken
+
+    return _snapshot
 
 
 def memory_snapshot(native: Function, peer: Function) -> Function:

@@ -24,7 +24,6 @@ RULES = (
         _cuda_checkPoolLiveAllocations=_musa_checkPoolLiveAllocations
         _cuda_clearCublasWorkspaces=_musa_clearMublasWorkspaces
         _cuda_cudaCachingAllocator_raw_delete=_musa_musaCachingAllocator_raw_delete
-        _cuda_cudaCachingAllocator_set_allocator_settings=_musa_musaCachingAllocator_set_allocator_settings
         _cuda_customAllocator=_musa_customAllocator
         _cuda_emptyCache=_musa_emptyCache
         _cuda_endAllocateCurrentStreamToPool=_musa_endAllocateCurrentStreamToPool

@@ -28,10 +28,29 @@ RULES = (
     ),
     *each(
         "torch.cuda.memory",
-        "_record_memory_history_impl _record_memory_history_legacy _snapshot _dump_snapshot",
+        "_record_memory_history_impl _record_memory_history_legacy _dump_snapshot",
         Wrap("cuda_memory:fit"),
         why="newer torch has parameters that torch_musa lacks",
         test=f"{_TEST}::test_memory_history",
+    ),
+    Rule(
+        "torch.cuda.memory:_snapshot",
+        Wrap("cuda_memory:snapshot"),
+        why="newer torch has parameters that torch_musa lacks; settings are asked for by CUDA's name",
+        test=f"{_TEST}::test_memory_history",
+    ),
+    Rule(
+        "torch.cuda.memory:_set_allocator_settings",
+        Wrap("cuda_memory:set_allocator_settings"),
+        why="some options have other names in torch_musa, some it does not know",
+        test=f"{_TEST}::test_allocator_options_at_run_time",
+    ),
+    *each(
+        "torch._C",
+        "_accelerator_setAllocatorSettings _cuda_cudaCachingAllocator_set_allocator_settings",
+        Forward("torchada.shims.cuda_memory:set_accelerator_settings"),
+        why="torch's own options reach no allocator of torch_musa, which has other names for some",
+        test=f"{_TEST}::test_allocator_options_at_run_time",
     ),
     Rule(
         "torch.cuda.memory:memory_snapshot",
