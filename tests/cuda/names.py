@@ -1,6 +1,7 @@
 """What the surface tests share: public names of released torch versions, and the rows of the product's table."""
 
 import importlib
+import importlib.util
 import json
 from pathlib import Path
 
@@ -16,11 +17,16 @@ PUBLIC_NAMES = {
 """Version -> module -> public names of torch.cuda."""
 
 
+def installed(module):
+    """Whether this torch has `module`."""
+    return importlib.util.find_spec(module) is not None
+
+
 def cuda_rules():
     """Every lazy row of torch.cuda and its submodules that is open here and whose name this torch has."""
     found = []
     for module, rules in ENGINE.table.lazy.items():
-        if module == "torch.cuda" or module.startswith("torch.cuda."):
+        if (module == "torch.cuda" or module.startswith("torch.cuda.")) and installed(module):
             importlib.import_module(module)
             virtual = ENGINE.virtuals[module]
             for rule in (rule for group in rules.values() for rule in group):

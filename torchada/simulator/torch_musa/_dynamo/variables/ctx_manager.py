@@ -1,5 +1,6 @@
 """`with torch.musa.device(i)` and autocast in compiled functions, as the vendor's build of torch has them."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch_musa
 from torch_musa.core._utils import _get_musa_device_index
 from torch_musa.core.amp.autocast_mode import autocast
 
-if hasattr(_ctx, "register_device_context_manager"):  # older versions break the graph here
+if hasattr(_ctx, "register_device_context_manager"):
 
     class MUSADeviceVariable(_ctx.GenericDeviceVariable):
         """Represents torch.musa.device."""
@@ -29,6 +30,49 @@ if hasattr(_ctx, "register_device_context_manager"):  # older versions break the
     # torch has one already where the class stands in the place of one of its own.
     if _ctx.get_device_context_manager(torch_musa.device) is None:
         _ctx.register_device_context_manager(torch_musa.device, MUSADeviceVariable)
+
+elif hasattr(_ctx, "CUDADeviceVariable"):  # an older torch, which knows torch.cuda.device alone
+
+    class MUSADeviceVariable(_ctx.CUDADeviceVariable):  # type: ignore[no-redef]
+        """Represents torch.musa.device."""
+
+        @staticmethod
+        def create(tx: Any, device: Any, **kwargs: Any) -> Any:
+            """For a device as the program names it."""
+            index = _get_musa_device_index(device, optional=True)
+            return MUSADeviceVariable(target_values=[index], initial_values=None, **kwargs)
+
+        def enter(self, tx: Any) -> None:
+            """Make the device current, for the tracing and in the graph."""
+            previous = torch_musa._exchange_device(*self.target_values)
+            self.set_cleanup_hook(tx, lambda: torch_musa._maybe_exchange_device(previous))
+            arguments = (*self.target_values,)
+            node = tx.output.create_node("call_function", torch_musa._exchange_device, arguments, {})
+            self.state.proxy = node
+
+        def exit(self, tx: Any, *args: Any) -> Any:
+            """Make the device from before current again."""
+            self.state.cleanup_assert()
+            tx.output.create_node("call_function", torch_musa._maybe_exchange_device, (self.state.proxy,), {})
+            return _ctx.variables.ConstantVariable.create(False)
+
+        def module_name(self) -> str:
+            """Where Dynamo finds the class after a graph break."""
+            return "torch.musa"
+
+    from torch._dynamo.variables import user_defined
+
+    _class: Any = user_defined.UserDefinedClassVariable
+    _call = _class.call_function
+
+    @functools.wraps(_call)
+    def _call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.value is torch_musa.device and not kwargs and len(args) == 1 and args[0].is_python_constant():
+            return MUSADeviceVariable.create(tx, args[0].as_python_constant())
+        return _call(self, tx, args, kwargs)
+
+    _class.call_function = _call_function
+
 
 _create = _ctx.AutocastModeVariable.create
 

@@ -14,6 +14,10 @@ _CPU_KERNEL = "async_compile.cpp_pybinding("
 _LAUNCH = "simulated_musa_kernel"
 # How an argument reaches the kernel: see csrc/inductor.cpp.
 _KINDS = {"int64_t": "i", "float": "f", "double": "d"}
+# The method that writes a kernel's call; up to torch 2.7 the public one, without a line of its own in between.
+_CALL = "_generate_kernel_call_helper"
+if not hasattr(PythonWrapperCodegen, _CALL):
+    _CALL = "generate_kernel_call"
 
 
 class SimulatedScheduling(CppScheduling):
@@ -43,12 +47,15 @@ class SimulatedWrapper(PythonWrapperCodegen):
         super().write_header()
         self.imports.writeline(f"from {__name__} import {_LAUNCH}")
 
-    def _generate_kernel_call_helper(self, kernel_name, call_args, *args, device=None, triton=True, **kwargs):
+    def _generate_kernel_call(self, kernel_name, call_args, *args, device=None, triton=True, **kwargs):
         device = device or V.graph.get_current_device_or_throw()
         if device.type == "musa" and not triton:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
             return
-        super()._generate_kernel_call_helper(kernel_name, call_args, *args, device=device, triton=triton, **kwargs)
+        getattr(super(), _CALL)(kernel_name, call_args, *args, device=device, triton=triton, **kwargs)
+
+
+setattr(SimulatedWrapper, _CALL, SimulatedWrapper._generate_kernel_call)
 
 
 class SimulatedSubgraphWrapper(SimulatedWrapper, SubgraphPythonWrapperCodegen):
