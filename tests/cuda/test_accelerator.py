@@ -59,6 +59,7 @@ def test_without_the_rule_the_functions_raise(run_python):
 
 
 def test_wrong_arguments():
+    torch.cuda.init()
     with pytest.raises((RuntimeError, AssertionError)):
         torch.accelerator.memory_allocated(99)
 

@@ -44,8 +44,10 @@ def fill_heuristics() -> Callable[[], None]:
 
 def device_context(original: Callable[..., Any], /, gm: Any) -> Any:
     """The context in which a graph is compiled: its device is the current one, if it has a single one."""
-    devices = [device for device in original.__globals__["get_all_devices"](gm) if device.type == BACKEND]
-    return torch.cuda.device(devices[0]) if len(devices) == 1 else original(gm)
+    output = next(iter(reversed(gm.graph.nodes)))
+    values = (node.meta.get("val") for node in (*gm.graph.find_nodes(op="placeholder"), *output.all_input_nodes))
+    devices = {value.device for value in values if isinstance(value, torch.Tensor) and value.device.type == BACKEND}
+    return torch.cuda.device(devices.pop()) if len(devices) == 1 else original(gm)
 
 
 def gpu_type(original: Callable[[], str], /) -> str:
