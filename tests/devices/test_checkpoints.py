@@ -200,6 +200,21 @@ def test_sparse_layouts(layout: torch.layout) -> None:
     assert torch.equal(made.cpu().to_dense(), dense.cpu())
 
 
+@pytest.mark.parametrize("kind", ["coo", "csr", "csc", "bsr", "bsc", "compressed"])
+def test_parts_of_sparse_tensors_are_checked(kind: str) -> None:
+    values = torch.ones((2, 1, 1) if kind.startswith("b") else 2, device="cuda")
+    first, second = torch.tensor([0, 1, 2], device="cuda"), torch.tensor([0, 1], device="cuda")
+    indices = (torch.stack([second, second]),) if kind == "coo" else (first, second)
+    more: tuple[Any, ...] = {"coo": (True,), "compressed": (torch.sparse_csr,)}.get(kind, ())
+    check = getattr(torch, f"_validate_sparse_{kind}_tensor_args")
+    check(*indices, values, (2, 2), *more)
+    with pytest.raises(RuntimeError, match=r"size|must be equal to the number"):
+        check(*indices, values, (1, 1), *more)
+    if kind != "coo":
+        with pytest.raises(RuntimeError, match="device"):
+            check(*indices, values.cpu(), (2, 2), *more)
+
+
 def test_helpers() -> None:
     storage = torch.ones(2, device="cuda:1").untyped_storage()
     assert torch.serialization.location_tag(storage) == "cuda:1"

@@ -54,13 +54,14 @@ def _get_device_module(original: Callable[..., Any], device: Any = None) -> Any:
 
 def get_device_module() -> Callable[[], None]:
     """``torch.get_device_module``: asked for "cuda" by name it is torch.cuda, as on CUDA; else torch's own answer."""
-    cached = torch.get_device_module
-    restore = redirect_python(cached.__wrapped__, _get_device_module)  # type: ignore[attr-defined]
-    cached.cache_clear()  # type: ignore[attr-defined]
+    asked: Any = torch.get_device_module
+    restore = redirect_python(getattr(asked, "__wrapped__", asked), _get_device_module)
+    forget = getattr(asked, "cache_clear", lambda: None)  # an older torch keeps no answers
+    forget()
 
     def undo() -> None:
         restore()
-        cached.cache_clear()  # type: ignore[attr-defined]
+        forget()
 
     return undo
 

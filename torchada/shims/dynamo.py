@@ -35,6 +35,12 @@ def keep_random_state(original: Callable[..., Any], /, *args: Any, **kwargs: Any
             torch.cuda.set_rng_state(state)
 
 
+def traces_inside() -> bool | None:
+    """Whether this torch has no ``trace_frame``; None until Dynamo is imported."""
+    module = sys.modules.get("torch._dynamo.convert_frame")
+    return None if module is None else not hasattr(module, "trace_frame")
+
+
 def register_device_context(original: Callable[..., Any], /, device_context: type, variable_cls: type) -> None:
     """``torch.cuda.device`` is the backend's class here: the backend's variable takes the place of CUDA's, where torch
     would say that the class is registered already."""

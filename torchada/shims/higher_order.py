@@ -83,6 +83,8 @@ def adopt() -> Callable[[], None]:
 def rng_device(original: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
     """Operators that keep random states choose by this device type among functions; CUDA's ask ``torch.cuda``."""
     device = original(args, kwargs)
+    if not kwargs.get("device") and any(isinstance(arg, torch.Tensor) and arg.device.type == BACKEND for arg in args):
+        return "cuda"  # an older torch looks only for types it knows
     return "cuda" if device == BACKEND else device
 
 

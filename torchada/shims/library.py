@@ -5,7 +5,6 @@ A registration costs a look-up in a small dict; only one that names a CUDA key a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -90,6 +89,51 @@ def check_free(original: Callable[..., None], self: Any, device_type: str) -> No
             )
 
 
+def register_autocast(original: Callable[..., Any], op: Any, device_type: Any, cast_inputs: Any, **options: Any) -> Any:
+    """``torch.library.register_autocast`` where it knows two device types, and their dispatch keys, by name."""
+    if device_type != BACKEND or not _autocast_by_name(original):
+        return original(op, device_type, cast_inputs, **options)
+    if isinstance(op, torch._library.custom_ops.CustomOpDef):
+        return op.register_autocast(device_type, cast_inputs)
+    name = op._name if isinstance(op, torch._ops.OpOverload) else op
+    defined = torch.library._maybe_get_opdef(name)  # type: ignore[attr-defined]
+    if defined is not None:
+        return defined.register_autocast(device_type, cast_inputs)
+    operator = torch._library.utils.lookup_op(name)
+    namespace, operator_name = torch._library.utils.parse_namespace(name)
+    library = options.get("lib")
+    if library is None:
+        library = torch.library.Library(namespace, "FRAGMENT")
+        torch.library._keep_alive.append(library)
+    return library.impl(operator_name, _cast_before(operator, cast_inputs), KEYS["AutocastCUDA"], with_keyset=True)
+
+
+def register_autocast_of(original: Callable[..., Any], self: Any, device_type: Any, cast_inputs: Any) -> Any:
+    """``CustomOpDef.register_autocast``, as above."""
+    if device_type != BACKEND or not _autocast_by_name(original):
+        return original(self, device_type, cast_inputs)
+    kernel = _cast_before(self._opoverload, cast_inputs)
+    if self._autocast_cuda_dtype is None:
+        self._lib.impl(self._name, kernel, KEYS["AutocastCUDA"], with_keyset=True)
+    self._autocast_cuda_dtype = cast_inputs
+    return kernel
+
+
+def _autocast_by_name(function: Any) -> bool:
+    return "AutocastCUDA" in function.__code__.co_consts
+
+
+def _cast_before(operator: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+    """The kernel torch registers: the operator without autocast, given its inputs cast."""
+    ours = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, KEYS["AutocastCUDA"]))
+
+    def kernel(_: Any, *args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(ours):
+            return operator(*torch._library.custom_ops._cast(args, BACKEND, dtype))
+
+    return kernel
+
+
 def check_autograd(original: Callable[..., Any], op: Any, args: Any, kwargs: Any) -> Any:
     """A part of ``torch.library.opcheck`` that knows no other device than CUDA and a few more.
 
@@ -126,7 +170,8 @@ def adopt() -> Callable[[], None]:
         if "cuda" in kernels and BACKEND not in kernels:
             operator.register_kernel(BACKEND)(kernels["cuda"])
     libraries: list[Any] = []
-    lost = [name for name in sorted(_impls) if name.rpartition("/")[2] in KEYS and not _adopted(name, libraries)]
+    users = sorted(_impls - _by_modules_of_torch())
+    lost = [name for name in users if name.rpartition("/")[2] in KEYS and not _adopted(name, libraries)]
     if lost:
         tell(
             f"registered for CUDA before torchada was active, and lost on the MUSA device: {', '.join(lost)}. This "
@@ -144,7 +189,7 @@ def _adopted(name: str, libraries: list[Any]) -> bool:
     """Register the kernel *name* (``namespace/operator/key``) anew; False where this torch cannot hand it out."""
     namespace, operator, key = name.split("/")
     qualified, ours = f"{namespace}::{operator}", KEYS[key]
-    if torch._C._dispatch_has_kernel_for_dispatch_key(qualified, ours) or _is_torchs(qualified, key):
+    if torch._C._dispatch_has_kernel_for_dispatch_key(qualified, ours):
         return True
     if not hasattr(torch.library, "get_kernel"):  # before torch 2.9
         return False
@@ -155,9 +200,8 @@ def _adopted(name: str, libraries: list[Any]) -> bool:
     return True
 
 
-def _is_torchs(operator: str, key: str) -> bool:
-    """Whether a file of torch registered the kernel: the dispatcher keeps the places."""
-    for line in torch._C._dispatch_dump(operator).splitlines():
-        if line.startswith(f"{key}: registered at "):
-            return line.startswith(f"{key}: registered at {os.path.dirname(torch.__file__)}")
-    return False
+def _by_modules_of_torch() -> set[str]:
+    """The kernels (``namespace/operator/key``) of the libraries that modules of torch keep."""
+    kept = (vars(module).values() for name, module in list(sys.modules.items()) if name.startswith("torch."))
+    libraries = (value for values in kept for value in list(values) if issubclass(type(value), torch.library.Library))
+    return {kernel for library in libraries for kernel in library._op_impls}

@@ -42,9 +42,9 @@ def cuda(
     return torch.Tensor.to(self, device, non_blocking=non_blocking, memory_format=memory_format)
 
 
-def traced_type(original: Original, variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-    """``Tensor.type()`` while Dynamo traces."""
-    result = original(variable, tx, *args, **kwargs)
+def traced_type(original: Original, variable: Any, *args: Any, **kwargs: Any) -> Any:
+    """``Tensor.type()`` while Dynamo traces. A newer one passes its translator first."""
+    result = original(variable, *args, **kwargs)
     name = getattr(result, "value", None)
     if isinstance(name, str) and name.startswith(f"torch.{BACKEND}."):
         return type(result).create(name.replace(f"torch.{BACKEND}.", "torch.cuda."))

@@ -14,6 +14,13 @@ COMPILER = (
         test=f"{_TEST}::test_compiling_draws_no_random_numbers",
     ),
     Rule(
+        "torch._dynamo.convert_frame:_compile",
+        Detour(shim="dynamo:keep_random_state"),
+        when="probe dynamo:traces_inside",
+        why="as trace_frame, which is a part of it in an older torch",
+        test=f"{_TEST}::test_compiling_draws_no_random_numbers",
+    ),
+    Rule(
         "torch._dynamo.symbolic_convert:InstructionTranslatorBase._maybe_emit_sync_dealloc",
         _COMPARES,
         why="memory of a stream that another stream used last was given back without waiting for that one",

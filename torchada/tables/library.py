@@ -51,13 +51,13 @@ RULES = (
     ),
     Rule(
         "torch._library.custom_ops:CustomOpDef.register_autocast",
-        Detour(keywords=("device_type",)),
+        Detour(keywords=("device_type",), shim="library:register_autocast_of"),
         why="it compares the device type with that of tensors",
         test=f"{_TEST}::test_autocast_of_a_custom_op",
     ),
     Rule(
         "torch.library:register_autocast",
-        Detour(keywords=("device_type",)),
+        Detour(keywords=("device_type",), shim="library:register_autocast"),
         why="it compares the device type with that of tensors",
         test=f"{_TEST}::test_autocast_of_a_library_operator",
     ),

@@ -241,6 +241,15 @@ STORAGE = (
         why="sparse tensors are written in the form every machine can read",
         test="tests/devices/test_checkpoints.py",
     ),
+    *each(
+        "torch",
+        "_validate_sparse_coo_tensor_args _validate_sparse_compressed_tensor_args _validate_sparse_csr_tensor_args "
+        "_validate_sparse_csc_tensor_args _validate_sparse_bsr_tensor_args _validate_sparse_bsc_tensor_args",
+        Detour(shim="sparse:validate"),
+        why="a sparse tensor is checked when it is read from a file; the check has kernels of the CPU and CUDA, and an "
+        "older torch refuses other devices by name",
+        test="tests/devices/test_checkpoints.py::test_parts_of_sparse_tensors_are_checked",
+    ),
     Rule(
         "torch.amp.grad_scaler:GradScaler.__getstate__",
         Detour(shim="serialization:portable_state"),
