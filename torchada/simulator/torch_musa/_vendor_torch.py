@@ -1,12 +1,16 @@
 """What the vendor's torch has more than torch: operators and modules that come with its patched sources.
 
-Only those whose meaning is certain: RMS norm and SwiGLU. They are written with torch's operators, so that they have
-gradients. `rope`, `gated_silu` and the vendor's attention and loss operators are not simulated.
+Only those whose meaning is certain: RMS norm, SwiGLU and FSDP2's operators. The first two are written with torch's
+operators, so that they have gradients. `rope`, `gated_silu` and the vendor's attention and loss operators are not
+simulated.
 """
 
+import sys
 from typing import Any
 
 import torch
+
+from ._late import when_imported
 
 _SCHEMAS = (
     "_fused_rmsnorm_forward(Tensor input, int[] normalized_shape, float eps, Tensor? weight=None) -> (Tensor, Tensor)",
@@ -75,8 +79,22 @@ class SwishGLU(torch.nn.Module):
         return torch.ops.aten.swish_glu(input)
 
 
+_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+_FSDP = {"all_gather_copy_in": "all_gather_copy_in_cuda", "split_with_sizes_copy": "split_with_sizes_copy"}
+_FSDP |= {"chunk_cat": "chunk_cat"}
+
+
+def _register_collectives():
+    # An older torch has these for devices that it names; the vendor's build of it adds its own.
+    module: Any = sys.modules[_COLLECTIVES]
+    for name, kernel in _FSDP.items():
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"fsdp::{name}", "PrivateUse1"):
+            module.lib.impl(name, getattr(module, kernel), "PrivateUse1")
+
+
 def set_up():
     """Put the operators into torch.ops.aten and the rest into torch.nn."""
+    when_imported(_COLLECTIVES, _register_collectives)
     global _library
     if _library is not None:
         return
