@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.compiled_autograd
-import torch._dynamo.package
 import torch._functorch.config
 import torch._higher_order_ops
 import torch._inductor.compile_fx
@@ -75,10 +74,15 @@ def test_compiling_draws_no_random_numbers(rule_off: RuleOff) -> None:
         return not torch.equal(compiled(torch.zeros(3, device="cuda")), expected)
 
     assert not draws()
-    with rule_off("torch._dynamo.convert_frame:trace_frame"):
+    older = not hasattr(torch._dynamo.convert_frame, "trace_frame")
+    with rule_off(f"torch._dynamo.convert_frame:{'_compile' if older else 'trace_frame'}"):
         assert draws()
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo.symbolic_convert.InstructionTranslatorBase, "_maybe_emit_sync_dealloc"),
+    reason="not in this torch",
+)
 def test_memory_waits_for_the_stream_that_used_it(rule_off: RuleOff) -> None:
     def waits() -> bool:
         torch._dynamo.reset()
@@ -128,7 +132,10 @@ def test_scalars_of_compiled_autograd(rule_off: RuleOff) -> None:
 
 
 def test_compiled_code_names_its_device(rule_off: RuleOff) -> None:
-    here = torch._dynamo.package.SystemInfo.current()
+    package = pytest.importorskip("torch._dynamo.package", reason="not in this torch")
+    if not hasattr(package.SystemInfo, "CHECK_GPUS"):
+        pytest.skip("this torch ties no code to a card")
+    here = package.SystemInfo.current()
     assert here.gpu_name == torch.cuda.get_device_name()
     here.check_compatibility(here, "musa")
     other = types.SimpleNamespace(**vars(here) | {"gpu_name": "MTT S80"})
@@ -196,6 +203,8 @@ def test_a_function_that_is_not_captured_is_told(rule_off: RuleOff, monkeypatch:
         ("CompiledFxGraph.post_compile", on_the_cpu, {}),  # found in a cache
         ("cudagraph_post_compile", without_reason, {"force_disable_cudagraph_TESTING_ONLY": True}),
     ):
+        if not all(hasattr(inductor, option) for option in options):
+            continue  # not in this torch
         told_of(function, **options)
         assert any("skipping cudagraphs" in line for line in told_of(function, **options)), row
         with rule_off(f"torch._inductor.output_code:{row}"):
@@ -207,11 +216,12 @@ def test_associative_scan(rule_off: RuleOff) -> None:
     scan = torch._higher_order_ops.associative_scan
     x = torch.rand(5, 2, device="cuda")
     assert torch.allclose(scan(torch.add, x, 0, combine_mode="pointwise"), x.cumsum(0))
-    with pytest.raises(ValueError, match="need to be on CUDA"):
+    # An older torch compiles the check as well, and Dynamo tells of the ValueError.
+    with pytest.raises((ValueError, torch._dynamo.exc.Unsupported), match=r"need to be on CUDA|ValueError"):
         scan(torch.add, x.cpu(), 0, combine_mode="pointwise")
     with (
         rule_off("torch._higher_order_ops.associative_scan:associative_scan"),
-        pytest.raises(ValueError, match="need to be on CUDA"),
+        pytest.raises((ValueError, torch._dynamo.exc.Unsupported), match=r"need to be on CUDA|ValueError"),
     ):
         scan(torch.add, x, 0, combine_mode="pointwise")
 
@@ -234,6 +244,8 @@ def test_cycles(rule_off: RuleOff) -> None:
     is_ours = torch.utils.viz._cycles.is_cuda_tensor
     assert is_ours(ones(1))
     assert not is_ours(torch.ones(1))
+    if "is_cuda" in is_ours.__code__.co_names:  # an older torch; that property has a row of its own
+        return
     with rule_off("torch.utils.viz._cycles:is_cuda_tensor"):
         assert not is_ours(ones(1))
 

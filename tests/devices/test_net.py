@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+# As that for MUSA is: a build for CUDA looks for NVIDIA's driver where C++ meets a CUDA device.
+of_a_build_without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for CUDA")
+
 # Operators called as operators parse their arguments in C++, and a CUDA device made before activation is of type cuda.
 CODE = """
 import torch
@@ -41,10 +44,12 @@ print("ok")
 """
 
 
+@of_a_build_without_cuda
 def test_operators_with_a_cuda_device(run_python: Callable[..., Any]) -> None:
     assert run_python(CODE).stdout.strip() == "ok"
 
 
+@of_a_build_without_cuda
 def test_without_the_net(run_python: Callable[..., Any]) -> None:
     code = CODE.replace("import torchada\n", "import torchada, torchada.engine as e\n"
                         "e.ENGINE.ledger.state('torch.library:Library').undo()\n")  # fmt: skip
