@@ -5,7 +5,10 @@ import torch
 
 from torchada.gates import Facts, Gate
 
+no_cuda_build = pytest.mark.skipif(torch.version.cuda is not None, reason="the vendor's torch is not built for CUDA")
 
+
+@no_cuda_build
 def test_is_available_stays_native():
     assert torch.cuda.is_available() is False
     assert torch.cuda._is_compiled() is False
@@ -14,6 +17,7 @@ def test_is_available_stays_native():
     assert torch.cuda.device_count() == 2  # the devices are usable all the same
 
 
+@no_cuda_build
 def test_version_is_untouched():
     assert torch.version.cuda is None
 
@@ -43,6 +47,7 @@ print(torch.cuda.is_available(), torch.backends.cuda.is_built(), hasattr(torch._
 """
 
 
+@no_cuda_build
 def test_forced_availability_is_coherent(run_python):
     done = run_python(FORCED, env={"TORCHADA_FORCE_CUDA_AVAILABLE": "1"})
     group, undone = done.stdout.splitlines()

@@ -53,7 +53,7 @@ def test_a_new_name_is_reported():
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_else_of_torch_musa_is_visible(module):
     virtual = ENGINE.virtuals[importlib.import_module(module).__name__]
-    for name in set(dir(virtual.module)) - set(dir(virtual.native)):
+    for name in set(dir(virtual.module)) - set(dir(virtual.native)) - {"__warningregistry__"}:
         # Only what torch's C++ and importlib wrote into the module: tensor classes and children.
         value = vars(virtual.module)[name]
         assert value in torch._tensor_classes or value is sys.modules.get(f"{module}.{name}"), name
@@ -151,6 +151,7 @@ def test_refusals(at):
     assert error.api in str(error) and rule.do.reason in str(error) and rule.do.instead in str(error)
 
 
+@pytest.mark.skipif(not hasattr(torch.cuda, "GreenContext"), reason="a name of later versions")
 def test_refused_classes_refuse_their_static_methods():
     with pytest.raises(torchada.NotOnMusa, match="green contexts"):
         torch.cuda.GreenContext.create(num_sms=1)
@@ -208,6 +209,9 @@ SIGNATURES = {
     "CUDAGraph": "torch_musa's class; keep_graph= is accepted by its __new__",
     "MemPoolContext": "torch_musa's class",
 }
+# Parameters that ours has on every torch.
+OF_LATER_VERSIONS = {"graph": ("enable_annotations", "check_input_liveness")}
+NEWEST = list(PUBLIC_NAMES)[-1]
 
 
 def _shape(thing):
@@ -237,7 +241,12 @@ def test_signature_is_the_installed_torchs(module, name):
         return  # a refused class cannot be made in any way
     wanted = _shape(native)
     if name in SIGNATURES:
-        assert _shape(ours) != wanted, f"{name} does not differ any more: take it out of SIGNATURES"
+        if torch.__version__.startswith(NEWEST):
+            assert _shape(ours) != wanted, f"{name} does not differ any more: take it out of SIGNATURES"
+    elif name in OF_LATER_VERSIONS:
+        assert [parameter for parameter in _shape(ours) if parameter[0] not in OF_LATER_VERSIONS[name]] == [
+            parameter for parameter in wanted if parameter[0] not in OF_LATER_VERSIONS[name]
+        ]
     else:
         assert _shape(ours) == wanted
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch_musa
 
 from ..allocator import changed_options
@@ -12,6 +13,7 @@ from ..redirect import redirect
 from ..rules import Detour
 from ..visible import follow_visible_devices
 
+_OF_THE_ACCELERATOR = ("_accelerator_deviceCount", "_accelerator_getDeviceIndex", "_accelerator_setDeviceIndex")
 _watched: list[Callable[[], None]] = []
 
 
@@ -35,11 +37,13 @@ def _set_options() -> None:
 
 
 def follow_until_first_use() -> Callable[[], None]:
-    """Every way to a device leads through one of two bindings: counting, and initialisation."""
+    """Every way to a device leads through one of these: the backend's count and initialisation, and those functions of
+    torch.accelerator that older versions implement in C++."""
     if torch_musa.is_initialized():
         _set_options()
         return lambda: None
-    for name in ("_musa_getDeviceCount", "_musa_init"):
-        binding = getattr(torch_musa._MUSAC, name)
-        _watched.append(redirect(torch_musa._MUSAC, name, binding, Detour(shim="visible:first_use")))
+    names = [(torch_musa._MUSAC, "_musa_getDeviceCount"), (torch_musa._MUSAC, "_musa_init")]
+    names += [(torch._C, name) for name in _OF_THE_ACCELERATOR if hasattr(torch._C, name)]
+    for module, name in names:
+        _watched.append(redirect(module, name, getattr(module, name), Detour(shim="visible:first_use")))
     return _stop

@@ -212,7 +212,7 @@ def _build(library: Library, path: Path, against: tuple[str, ...]) -> None:
         shutil.rmtree(left, ignore_errors=True)
     torch = toolchain.find_torch()
     compiler = toolchain.compiler()
-    flags = [*toolchain.compile_flags(torch), *library.flags, *toolchain.include_flags(torch)]
+    flags = [*toolchain.compile_flags(torch), *library.flags, *torch.pybind_flags(), *toolchain.include_flags(torch)]
     progress = Progress(library.what, library.seconds, len(library.sources) + 1)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as work:

@@ -56,6 +56,18 @@ class Torch:
         found = re.match(r"(\d+)\.(\d+)", self.version)
         return found is None or (int(found[1]), int(found[2])) >= (major, minor)
 
+    def pybind_flags(self) -> list[str]:
+        """What pybind11 must take for its ABI. Up to 2.7 its types are shared between builds by one compiler only,
+        unless that is said."""
+        with contextlib.suppress(FileNotFoundError):
+            library = (self.root / "lib" / "libtorch_python.so").read_bytes()
+            if found := re.search(rb"__pybind11_internals_v\d+(_[a-z]+)(_[a-z]+)(_cxxabi\d+)__", library):
+                names = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
+                return [
+                    f'-DPYBIND11_{name}="{value.decode()}"' for name, value in zip(names, found.groups(), strict=True)
+                ]
+        return []
+
     @property
     def cxx11_abi(self) -> bool:
         """Whether torch was compiled with the std::string of C++11, as its wheels are since 2.7."""

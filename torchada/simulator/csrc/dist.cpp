@@ -154,11 +154,16 @@ struct Reduction {
   at::Scalar factor = 1; // of PREMUL_SUM
 };
 
+// Whether a complex number may be reduced as its two real ones.
+bool reduces_as_real(ReduceOp::RedOpType op) {
+  return op == ReduceOp::SUM || op == ReduceOp::AVG || op == ReduceOp::PREMUL_SUM || op == ReduceOp::UNUSED;
+}
+
 Reduction check_reduction(const ReduceOp& op, const at::Tensor& tensor, bool was_complex = false) {
   Reduction reduction{op.op_};
   auto dtype = tensor.scalar_type();
   if (was_complex) {
-    TORCH_CHECK(c10d::isComplexViewAsRealAllowed(op), "all_reduce does not support ", kReduceNames[op.op_], " on complex tensors");
+    TORCH_CHECK(reduces_as_real(op.op_), "all_reduce does not support ", kReduceNames[op.op_], " on complex tensors");
   }
   TORCH_CHECK(!is_float8(dtype), "Float8 dtypes are not currently supported for MCCL reductions");
   switch (op.op_) {
@@ -171,7 +176,7 @@ Reduction check_reduction(const ReduceOp& op, const at::Tensor& tensor, bool was
       break;
     case ReduceOp::PREMUL_SUM: {
       TORCH_CHECK(c10::isFloatingType(dtype), "PreMulSum Data type must be half, float, bfloat16 or double");
-      const auto* extra = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      const auto* extra = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       TORCH_CHECK(extra, "PREMUL_SUM needs a factor: make it with torch.distributed._make_nccl_premul_sum()");
       reduction.factor = extra->tensor_factor.defined() ? extra->tensor_factor.item() : at::Scalar(extra->double_factor);
       break;

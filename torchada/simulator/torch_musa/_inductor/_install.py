@@ -67,7 +67,7 @@ def _patch_utils():
     replace_everywhere(utils.is_gpu, is_gpu)
 
     original = getattr(utils, "get_current_backend", None)
-    if original is None:  # up to torch 2.7 inductor asks for the device, and takes none for one of Triton
+    if original is None:  # up to torch 2.7: see codegen/simulated.py
         return
 
     @functools.wraps(original)

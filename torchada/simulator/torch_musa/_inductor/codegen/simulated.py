@@ -1,9 +1,10 @@
 """Inductor's C++ kernels as launches on the simulated device. Not part of the vendor's package."""
 
+import contextlib
 import ctypes
 
 import torch_musa
-from torch._inductor import config
+from torch._inductor import config, utils
 from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache, LambdaFuture
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
@@ -20,12 +21,23 @@ if not hasattr(PythonWrapperCodegen, _CALL):
     _CALL = "generate_kernel_call"
 
 
+def _no_triton():
+    """Up to torch 2.7 inductor takes a device that it does not know for one of Triton while it writes a kernel; later
+    ones ask `get_current_backend` (see `_install`)."""
+    return contextlib.nullcontext() if hasattr(utils, "get_current_backend") else config.patch(cuda_backend="cpp")
+
+
 class SimulatedScheduling(CppScheduling):
     """Inductor's code generation for C++ with kernels of the device."""
 
     def define_kernel(self, src_code, nodes, kernel_args=None):
         """Define the kernel in the wrapper and return its name; it is not shared with a CPU kernel of the same code."""
         return super().define_kernel(_MARK + src_code, nodes, kernel_args)
+
+    def codegen_node(self, node):
+        """Write the kernel of a node."""
+        with _no_triton():
+            return super().codegen_node(node)
 
     def ready_to_flush(self):
         """True: the CPU collects loops into one function; on a device each is a kernel, on the stream of its place."""
