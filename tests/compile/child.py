@@ -11,6 +11,7 @@ import sys
 import textwrap
 import traceback
 import types
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,9 @@ def run(source: str, backend: str, fullgraph: bool) -> dict[str, Any]:
         f(leaf).backward()
         return leaf.grad
 
-    program = types.ModuleType("compiled_program")
-    sys.modules["compiled_program"] = program  # Dynamo looks functions up by their module
+    # Dynamo looks functions up by their module, and an older one keeps the first module of a name.
+    program = types.ModuleType(f"compiled_program_{zlib.crc32(source.encode())}_{fullgraph}")
+    sys.modules[program.__name__] = program
     names = vars(program)
     names |= {"torch": torch, "x": x, "at": at, "cast": cast, "gradient": gradient}
     names["AVAILABLE"] = GPU.is_available()
@@ -104,7 +106,11 @@ def run(source: str, backend: str, fullgraph: bool) -> dict[str, Any]:
     return {
         "same": "check" in names or compiled == eager,
         "values": compiled,
-        "breaks": sorted(reason.splitlines()[0] for reason, n in counters["graph_break"].items() for _ in range(n)),
+        "breaks": sorted(
+            re.sub(" at 0x[0-9a-f]+", "", reason.splitlines()[0])
+            for reason, n in counters["graph_break"].items()
+            for _ in range(n)
+        ),
         "graphs": counter.frame_count,
         "operators": counter.op_count,
         "frames": dict(counters["frames"]),
