@@ -73,8 +73,10 @@ class Cast(torch.nn.Module):
 def test_the_file_names_cuda_and_is_read(kind: type[torch.nn.Module], x: torch.Tensor) -> None:
     file = written(of(kind(), x))
     with zipfile.ZipFile(file) as parts:
-        (text,) = (parts.read(name) for name in parts.namelist() if name.endswith("model.json"))
-    assert b'"cuda"' in text and b"musa" not in text
+        (text,) = (
+            parts.read(name) for name in parts.namelist() if name.endswith(("model.json", "exported_program.json"))
+        )
+    assert b'"cuda"' in text and b'"musa' not in text  # an older torch writes stacks, with files of torch_musa in them
     file.seek(0)
     assert torch.equal(torch.export.load(file).module()(x), kind()(x))
 
