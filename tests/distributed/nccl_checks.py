@@ -40,11 +40,12 @@ def add_up(device=DEVICE, group=None):
 
 @check
 def every_form_of_init():
+    takes_index = "int" in str(inspect.signature(dist.init_process_group).parameters["device_id"].annotation)
     forms = {
         "nccl": {},
         "NCCL": {"device_id": DEVICE},
         "cuda:nccl,cpu:gloo": {},
-        "cpu:gloo,cuda:nccl": {"device_id": RANK},
+        "cpu:gloo,cuda:nccl": {"device_id": RANK if takes_index else DEVICE},
         "cuda:nccl": {},
     }
     for number, (backend, keywords) in enumerate(forms.items()):

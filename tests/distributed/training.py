@@ -344,9 +344,10 @@ def hooks_of_ddp_and_zero():
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = DDP(new_model(DEVICE), device_ids=[RANK], static_graph=True)
+    group = dist.new_group(backend=BACKEND)  # older versions ask for one that is nothing but nccl
+    model = DDP(new_model(DEVICE), device_ids=[RANK], static_graph=True, process_group=group)
     kind = torch.optim.SGD
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, overlap_with_ddp=True, lr=0.1)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, process_group=group, overlap_with_ddp=True, lr=0.1)
     model.register_comm_hook(None, hook_with_zero_step(allreduce_hook, model, optimizer))
     losses = train(model, DEVICE, optimizer, steps=8)
     assert losses[-1] < losses[0], losses
