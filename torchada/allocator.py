@@ -13,6 +13,7 @@ import sys
 
 from .errors import tell
 from .ledger import Undo
+from .visible import write
 
 MUSA, CUDA = "PYTORCH_MUSA_ALLOC_CONF", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 LEFT = "TORCHADA_ALLOC_CONF"
@@ -21,16 +22,16 @@ RENAMED = {
     "pinned_use_cuda_host_register": "pinned_use_musa_host_register",
     "backend:cudaMallocAsync": "backend:musaMallocAsync",
 }
-# Options of torch 2.7 to 2.13 that torch_musa's allocator refuses as unknown, and what does the same there.
+# Options of torch 2.7 to 2.13 that torch_musa's allocator refuses as unknown, with what a program can do instead.
 ABSENT = {
-    "graph_capture_record_stream_reuse": "nothing does the same",
-    "large_segment_size_mb": "nothing does the same",
-    "max_non_split_rounding_mb": "nothing does the same",
-    "per_process_memory_fraction": "call torch.cuda.set_per_process_memory_fraction()",
-    "pinned_max_cached_size_mb": "nothing does the same",
-    "pinned_max_round_threshold_mb": "nothing does the same",
-    "pinned_reserve_segment_size_mb": "nothing does the same",
-    "throw_on_cudamalloc_oom": "nothing does the same",
+    "graph_capture_record_stream_reuse": "",
+    "large_segment_size_mb": "",
+    "max_non_split_rounding_mb": "",
+    "per_process_memory_fraction": " Call torch.cuda.set_per_process_memory_fraction() instead.",
+    "pinned_max_cached_size_mb": "",
+    "pinned_max_round_threshold_mb": "",
+    "pinned_reserve_segment_size_mb": "",
+    "throw_on_cudamalloc_oom": "",
 }
 _OPTION = re.compile(r"[^,\[]+(?:\[[^\]]*\]?)?[^,]*")  # a comma in brackets belongs to the value
 _told: set[str] = set()
@@ -48,7 +49,7 @@ def translate(text: str) -> str:
         if name in ABSENT:
             if name not in _told:
                 _told.add(name)
-                tell(f"torch_musa's allocator has no option {name}, which is left out; instead: {ABSENT[name]}.")
+                tell(f"torch_musa's allocator has no option {name}, which is left out.{ABSENT[name]}")
         elif option:
             compact = re.sub(r"\s*:\s*", ":", option, count=1)
             kept.append(RENAMED.get(compact) or RENAMED.get(name, name) + compact[len(name) :])
@@ -60,14 +61,11 @@ def follow_options() -> str | None:
     own, left = os.environ.get(MUSA), os.environ.get(LEFT)
     if own not in (None, left):
         return own
-    said = next((os.environ[name] for name in CUDA if os.environ.get(name)), None)
-    chosen = translate(said) if said else None
-    for name in (MUSA, LEFT):
-        if chosen:
-            os.environ[name] = chosen
-        else:
-            os.environ.pop(name, None)
-    return chosen or None
+    said = next((os.environ[name] for name in CUDA if os.environ.get(name)), "")
+    chosen = translate(said) or None
+    write(MUSA, chosen)
+    write(LEFT, chosen)
+    return chosen
 
 
 def mirror_options() -> Undo:
@@ -80,10 +78,7 @@ def mirror_options() -> Undo:
         if os.environ.get(MUSA) not in (None, os.environ.get(LEFT)):
             return  # somebody else's since
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            write(name, value)
 
     return undo
 

@@ -17,13 +17,8 @@ from . import __version__, startup
 from .inherit import SITE, disinherit
 
 FILES = ("torchada.pth", "torchada.start")
-PRIVATE = (
-    "TORCHADA_INHERIT",
-    "TORCHADA_SUMMARY",
-    "TORCHADA_VIA",
-    "TORCHADA_VISIBLE",
-    "TORCHADA_ALLOC_CONF",
-)  # between our own
+# Between torchada and its own processes.
+PRIVATE = ("TORCHADA_ALLOC_CONF", "TORCHADA_INHERIT", "TORCHADA_SUMMARY", "TORCHADA_VIA", "TORCHADA_VISIBLE")
 PROBE = "import sys; s = sys.modules.get('torchada.startup'); print('via', s.state['via'] if s else None)"
 
 

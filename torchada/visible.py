@@ -23,7 +23,7 @@ def follow_visible_devices() -> None:
     _own.update({name: value for name, value in now.items() if name not in _own or value != left})
     chosen = now[CUDA] if now[MUSA] in (None, left) else now[MUSA]
     for name in (*VISIBLE, LEFT):
-        _write(name, chosen)
+        write(name, chosen)
 
 
 def mirror_visible_devices() -> Undo:
@@ -36,13 +36,14 @@ def mirror_visible_devices() -> Undo:
         left = os.environ.get(LEFT)
         for name, value in _own.items():
             if os.environ.get(name) == left:  # else somebody else's since
-                _write(name, value)
-        _write(LEFT, before)
+                write(name, value)
+        write(LEFT, before)
 
     return undo
 
 
-def _write(name: str, value: str | None) -> None:
+def write(name: str, value: str | None) -> None:
+    """Set an environment variable, or remove it."""
     if value is None:
         os.environ.pop(name, None)
     else:

@@ -211,7 +211,7 @@ OPS_EXPORT const char* torchada_ops_remove(const char* name) {
   });
 }
 
-// From now on, asking for the memory of this storage raises `message`. The memory is given back.
+// From now on, asking for the memory of this storage raises `message`.
 OPS_EXPORT const char* torchada_ops_forbid(c10::StorageImpl* storage, const char* message) {
   return guarded([&] { storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(message)); });
 }

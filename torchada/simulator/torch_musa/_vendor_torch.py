@@ -80,8 +80,11 @@ class SwishGLU(torch.nn.Module):
 
 
 _COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
-_FSDP = {"all_gather_copy_in": "all_gather_copy_in_cuda", "split_with_sizes_copy": "split_with_sizes_copy"}
-_FSDP |= {"chunk_cat": "chunk_cat"}
+_FSDP = {
+    "all_gather_copy_in": "all_gather_copy_in_cuda",
+    "chunk_cat": "chunk_cat",
+    "split_with_sizes_copy": "split_with_sizes_copy",
+}
 
 
 def _register_collectives():

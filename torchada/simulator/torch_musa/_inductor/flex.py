@@ -1,5 +1,6 @@
 """FlexAttention in inductor. The device has no Triton, so the formula torch runs without compiling is compiled."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,35 +10,34 @@ from torch.overrides import TorchFunctionMode
 
 def register():
     """Write FlexAttention's operators of the device out in a graph's plain operators."""
-    from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
+    from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward, sdpa_dense
     from torch._inductor.fx_passes.post_grad import pass_patterns
     from torch._inductor.pattern_matcher import CallFunctionVarArgs, register_graph_pattern
 
-    for operator in (flex_attention, flex_attention_backward):
+    for operator, formula in ((flex_attention, sdpa_dense), (flex_attention_backward, _backward)):
         register_graph_pattern(
             CallFunctionVarArgs(operator),
             extra_check=_on_the_device,
             pass_dict=pass_patterns[0],  # type: ignore[arg-type]
-        )(_write_out)
+        )(partial(_write_out, formula))
 
 
 def _on_the_device(match: Any) -> bool:
     return match.nodes[0].args[0].meta["val"].device.type == "musa"
 
 
-def _write_out(match: Any, *args: Any) -> None:
-    node = match.nodes[0]
+def _write_out(formula: Any, match: Any, *args: Any) -> None:
     flat, spec = pytree.tree_flatten(args)
     whole = [_module(value) for value in flat]
     given = [i for i, module in enumerate(whole) if module is None]
 
-    def formula(*values: Any) -> Any:
+    def written(*values: Any) -> Any:
         for i, value in zip(given, values, strict=True):
             whole[i] = value
         with _ConstantsAsOperators():
-            return _FORMULAS[node.target.name()](node.meta["val"], *pytree.tree_unflatten(whole, spec))
+            return formula(*pytree.tree_unflatten(whole, spec))
 
-    match.replace_by_example(formula, [flat[i] for i in given], run_functional_passes=False)
+    match.replace_by_example(written, [flat[i] for i in given], run_functional_passes=False)
 
 
 def _module(value: Any) -> Any:
@@ -48,13 +48,7 @@ def _module(value: Any) -> Any:
     return held if isinstance(held, torch.nn.Module) else None
 
 
-def _forward(_: Any, *args: Any) -> Any:
-    from torch._higher_order_ops.flex_attention import sdpa_dense
-
-    return sdpa_dense(*args)
-
-
-def _backward(_: Any, *args: Any) -> Any:
+def _backward(*args: Any) -> Any:
     from torch._higher_order_ops.flex_attention import sdpa_dense_backward
 
     *others, captured, of_mask = args
@@ -62,9 +56,6 @@ def _backward(_: Any, *args: Any) -> Any:
     wanted = [gradient is not None for gradient in args[8].graph.output_node().args[0][5:]]
     captured = [x.detach().requires_grad_() if want else x for x, want in zip(captured, wanted, strict=True)]
     return sdpa_dense_backward(*others, tuple(captured), of_mask)
-
-
-_FORMULAS = {"flex_attention": _forward, "flex_attention_backward": _backward}
 
 
 class _ConstantsAsOperators(TorchFunctionMode):
