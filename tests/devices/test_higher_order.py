@@ -90,6 +90,13 @@ def test_python_kernels(key: str) -> None:
         operator.py_impl(getattr(DispatchKey, key))(lambda x: x)
 
 
+def test_autocast_passes_an_operator_made_later() -> None:
+    operator = Named("later")
+    operator.py_impl(DispatchKey.CompositeExplicitAutograd)(lambda x: x)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert operator(torch.ones(1, device="cuda")).dtype == torch.float32
+
+
 def test_a_kernel_of_autocast_goes_on_below_it() -> None:
     operator = Named("cast")
 

@@ -412,3 +412,25 @@ def test_lazy_modules_move() -> None:
     assert lazy.to("cpu").weight.dtype == torch.float64
     with pytest.raises(ValueError, match="uninitialized parameter"):
         torch.nn.LazyLinear(2).weight.add(1)
+
+
+def test_who_watches_is_cuda_sees_it() -> None:
+    """A function mode and a subclass are asked for the property of the program before any other."""
+    seen: list[Any] = []
+
+    class Watching(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    x = torch.ones(1, device="cuda")
+    with Watching():
+        assert x.is_cuda
+    assert x.as_subclass(Watched).is_cuda and x.is_cuda
+    assert seen.count(torch.Tensor.is_cuda.__get__) == 2 and seen[0] == torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
