@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -127,13 +128,13 @@ def machine() -> str:
 
 
 def write_section(mark: str, text: str) -> None:
-    """Replace what follows the line *mark* in docs/benchmarks.md, up to the next such line."""
+    """Replace what follows the line *mark* in docs/benchmarks.md, up to the next mark or heading."""
     old = TARGET.read_text() if TARGET.exists() else ""
     before, _, after = old.partition(mark)
-    _, other, rest = after.partition("<!-- ")
+    rest = re.search(r"^(## |<!-- )", after, re.MULTILINE)
     when = datetime.now(timezone.utc).date().isoformat()
     section = f"{mark}\nMeasured {when} on {machine()}.\n\n{text}\n"
-    TARGET.write_text(f"{before}{section}" + (f"\n{other}{rest}" if other else ""))
+    TARGET.write_text(f"{before}{section}" + (f"\n{after[rest.start() :]}" if rest else ""))
 
 
 def simulator_cost(write: bool) -> int:

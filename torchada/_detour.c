@@ -474,11 +474,10 @@ static PyObject *copy_tuple(PyObject *tuple)
 }
 
 /* Translate in *args and *kwargs, which become new references. `ours` says that pack() made them; a caller's are never
- * written but copied on the first change. */
-static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int ours, PyObject *self)
+ * written but copied on the first change. `to_device`: torch's own code reads the argument, and takes a device. */
+static int translate_call(Handle *h, PyObject **args, PyObject **kwargs, int ours, int to_device)
 {
-    int plain = self != NULL && Py_TYPE(self) == config.plain && h->shim == NULL;
-    int (*const translate_one)(PyObject *, PyObject **) = plain ? translate_to_device : translate;
+    int (*const translate_one)(PyObject *, PyObject **) = to_device ? translate_to_device : translate;
     PyObject *a = Py_NewRef(*args), *k = Py_XNewRef(*kwargs), *old, *t;
     int changed;
     for (int i = 0; i < h->npos; i++) {
@@ -603,7 +602,7 @@ static PyObject *run_method(MethodSlot *s, PyObject *self, PyObject *args, PyObj
         return concerned < 0 ? NULL : call_native_method(s, self, args, kwargs);
     }
     Py_INCREF(h); /* the call may restore and drop this very detour */
-    if (translate_call(h, &args, &kwargs, 0, self) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, Py_TYPE(self) == config.plain && h->shim == NULL) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? call_with(h->shim, h->original, self, args, kwargs)
@@ -641,13 +640,34 @@ static PyObject *run_vector(MethodSlot *s, PyObject *self, PyObject *const *args
     return result;
 }
 
+/* Does no mode see the calls of torch's functions? -1 with an exception set. */
+static int is_unwatched(void)
+{
+    if (config.modes == NULL) {
+        return 0;
+    }
+    PyObject *watched = PyCFunction_GET_FUNCTION(config.modes)(PyCFunction_GET_SELF(config.modes), NULL);
+    Py_XDECREF(watched);
+    return watched == NULL ? -1 : watched == Py_False;
+}
+
+/* Is the keyword `device` all that is translated, and torch's parser, which takes names and devices, all that reads
+ * it? -1 with an exception set. */
+static int takes_device(Handle *h)
+{
+    int device_alone = h->shim == NULL && h->npos == 0 && h->nkw == 1 &&
+                       PyUnicode_CompareWithASCIIString(h->kw[0], "device") == 0;
+    return device_alone ? is_unwatched() : 0;
+}
+
 static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     PyObject *tuple, *dict, *result = NULL;
     Py_INCREF(h); /* first: an allocation may start a collection, and that may run code that restores */
     if (pack(args, n, kwnames, &tuple, &dict) == 0) {
         PyObject *a = tuple, *k = dict;
-        if (translate_call(h, &a, &k, 1, NULL) == 0) {
+        int to_device = takes_device(h);
+        if (to_device >= 0 && translate_call(h, &a, &k, 1, to_device) == 0) {
             int shim = wants_shim(h, a, k);
             if (shim >= 0) {
                 result = shim ? call_with(h->shim, NULL, h->original, a, k) : PyObject_Call(h->original, a, k);
@@ -709,22 +729,12 @@ static PyObject *ask_other(Handle *h, PyObject *self)
     return value;
 }
 
-/* Does nobody see which property of this object is asked for? -1 with an exception set. */
-static int is_unwatched(PyObject *self)
-{
-    if (Py_TYPE(self) != config.plain || config.modes == NULL) {
-        return 0;
-    }
-    PyObject *watched = PyCFunction_GET_FUNCTION(config.modes)(PyCFunction_GET_SELF(config.modes), NULL);
-    Py_XDECREF(watched);
-    return watched == NULL ? -1 : watched == Py_False;
-}
-
 static PyObject *run_getter(PyObject *self, void *closure)
 {
     Handle *h = closure;
     Py_INCREF(h);
-    int other_first = h->other == NULL ? 0 : is_unwatched(self); /* most are on the device: one question, not two */
+    int plain = h->other != NULL && Py_TYPE(self) == config.plain;
+    int other_first = plain ? is_unwatched() : 0; /* most are on the device: one question, not two */
     PyObject *value = other_first < 0 ? NULL : other_first ? ask_other(h, self) : Py_NewRef(Py_False);
     if (value == Py_False) {
         Py_SETREF(value, h->native_getset->get(self, h->native_getset->closure));
@@ -787,7 +797,7 @@ static PyObject *run_new(int slot, PyTypeObject *type, PyObject *args, PyObject 
         }
     }
     Py_INCREF(h);
-    if (translate_call(h, &args, &kwargs, 0, NULL) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, 0) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim >= 0) {
             result = shim ? run_type_shim(h, &original_new_def, (PyObject *)type, args, kwargs)
@@ -809,7 +819,7 @@ static int run_init(int slot, PyObject *self, PyObject *args, PyObject *kwargs)
         return e->native_init(self, args, kwargs);
     }
     Py_INCREF(h);
-    if (translate_call(h, &args, &kwargs, 0, NULL) == 0) {
+    if (translate_call(h, &args, &kwargs, 0, 0) == 0) {
         int shim = wants_shim(h, args, kwargs);
         if (shim > 0) {
             PyObject *result = run_type_shim(h, &original_init_def, self, args, kwargs);

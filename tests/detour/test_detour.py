@@ -685,6 +685,40 @@ def test_unwatched_objects_are_asked_once(new_copy, victim):
     detour.configure({})
 
 
+def test_an_unwatched_function_is_handed_the_device(new_copy, victim):
+    """Parsing a name costs more than the redirection: a keyword `device` alone, without a shim, holds the device."""
+    detour, words = new_copy(), {"cuda": "musa", "cuda:0": "musa:0"}
+    devices = {victim.Device("cuda", index): victim.Device("musa", index) for index in (-1, 0)}
+
+    def configure(modes):
+        return detour.configure(words, victim.Device, devices, victim.Thing, modes)
+
+    assert configure(gc.isenabled) == "payload"
+    first, second = devices.values()
+    f = victim.fastcall_keywords
+    gc.disable()
+    try:
+        with on(detour.redirect(f, (), ("device",))):
+            assert (f(device="cuda")[1]["device"], f(device="cuda:0")[1]["device"]) == (first, second)
+            gc.enable()
+            assert f(device="cuda")[1] == {"device": "musa"}  # somebody sees the call
+            gc.disable()
+            configure(None)
+            assert f(device="cuda")[1] == {"device": "musa"}
+            configure({}.popitem)  # fails
+            with pytest.raises(KeyError):
+                f(device="cuda")
+            configure(gc.isenabled)
+        for places in (((), ("device_type",)), ((0,), ("device",)), ((), ("device", "device_type"))):
+            with on(detour.redirect(f, *places)):
+                assert f(**{places[1][0]: "cuda"})[1] == {places[1][0]: "musa"}
+        with on(detour.redirect(f, (), ("device",), lambda original, **given: given)):
+            assert f(device="cuda") == {"device": "musa"}
+    finally:
+        gc.enable()
+        detour.configure({})
+
+
 def test_two_getters_that_name_each_other(detour, victim):
     with on(detour.redirect_getter(victim.Thing.no, victim.Thing.no_other)):
         with on(detour.redirect_getter(victim.Thing.no_other, victim.Thing.no)):
