@@ -147,6 +147,15 @@ def pool():
     assert x.sum().is_cuda
 
 
+def pool_context():
+    if hasattr(torch.cuda, "MemPoolContext"):  # torch 2.7
+        own = torch.cuda.MemPool()
+        context = torch.cuda.memory.MemPoolContext(own)
+        assert torch.cuda.MemPoolContext.active_pool().id == own.id
+        del context
+        assert torch.cuda.MemPoolContext.active_pool() is None
+
+
 def host_memory_statistics():
     x = torch.empty(1024, pin_memory=True)
     assert isinstance(torch.cuda.host_memory_stats(), dict)

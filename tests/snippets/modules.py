@@ -272,8 +272,12 @@ def accelerator_streams():
         assert torch.accelerator.current_stream() == stream
     finally:
         torch.accelerator.set_stream(before)
-    with torch.accelerator.device_index(1):
-        assert torch.cuda.current_device() == 1
+
+
+def accelerator_device_index():
+    if hasattr(torch.accelerator, "device_index"):  # torch 2.8 and later
+        with torch.accelerator.device_index(1):
+            assert torch.cuda.current_device() == 1
 
 
 def accelerator_memory():
@@ -287,8 +291,13 @@ def accelerator_memory():
     assert free <= total
     del x
     torch.accelerator.empty_cache()
-    torch.accelerator.empty_host_cache()
-    assert "supported_dtypes" in torch.accelerator.get_device_capability()
+
+
+def accelerator_later_names():
+    if hasattr(torch.accelerator, "empty_host_cache"):
+        torch.accelerator.empty_host_cache()
+    if hasattr(torch.accelerator, "get_device_capability"):
+        assert "supported_dtypes" in torch.accelerator.get_device_capability()
 
 
 def accelerator_old_names():
@@ -305,15 +314,19 @@ def attention_backends():
     with sdpa_kernel(SDPBackend.MATH):
         assert torch.backends.cuda.math_sdp_enabled() and not torch.backends.cuda.flash_sdp_enabled()
         F.scaled_dot_product_attention(q, q, q)
-    parameters = torch.backends.cuda.SDPAParams(q, q, q, None, 0.0, False, False)
-    for ask in ("can_use_flash_attention", "can_use_efficient_attention", "can_use_cudnn_attention"):
-        assert isinstance(getattr(torch.backends.cuda, ask)(parameters), bool)
     for name in ("flash", "mem_efficient", "math", "cudnn"):
         before = getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
         getattr(torch.backends.cuda, f"enable_{name}_sdp")(before)
     assert isinstance(torch.backends.cuda.is_flash_attention_available(), bool)
     before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(before)
+
+
+def attention_of_these_shapes():
+    q = torch.randn(1, 1, 4, 8, device="cuda")
+    parameters = torch.backends.cuda.SDPAParams(q, q, q, None, 0.0, False, False)
+    for ask in ("can_use_flash_attention", "can_use_efficient_attention", "can_use_cudnn_attention"):
+        assert isinstance(getattr(torch.backends.cuda, ask)(parameters), bool)
 
 
 def convolution_switches():

@@ -17,6 +17,7 @@ from torchada.rules import Table
 from . import every
 
 SNIPPETS = every()
+ASKS_THE_DRIVER = ("modules.attention_of_these_shapes",)  # of NVIDIA, in C++, where torch is built for CUDA
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,8 @@ def _as_before():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_snippet(name):
+    if name in ASKS_THE_DRIVER and torch.version.cuda is not None:
+        pytest.skip("the vendor's torch is not built for CUDA, this one is")
     SNIPPETS[name]()
 
 
