@@ -42,18 +42,24 @@ elif hasattr(_ctx, "CUDADeviceVariable"):  # an older torch, which knows torch.c
             index = _get_musa_device_index(device, optional=True)
             return MUSADeviceVariable(target_values=[index], initial_values=None, **kwargs)
 
-        def enter(self, tx: Any) -> None:
+        @property
+        def _kept(self) -> Any:
+            """What keeps what was entered: the variable itself, or (torch 2.8 and older) its state."""
+            return getattr(self, "state", self)
+
+        def enter(self, tx: Any) -> Any:
             """Make the device current, for the tracing and in the graph."""
             previous = torch_musa._exchange_device(*self.target_values)
             self.set_cleanup_hook(tx, lambda: torch_musa._maybe_exchange_device(previous))
             arguments = (*self.target_values,)
             node = tx.output.create_node("call_function", torch_musa._exchange_device, arguments, {})
-            self.state.proxy = node
+            self._kept.proxy = node
+            return _ctx.variables.ConstantVariable.create(None)
 
         def exit(self, tx: Any, *args: Any) -> Any:
             """Make the device from before current again."""
-            self.state.cleanup_assert()
-            tx.output.create_node("call_function", torch_musa._maybe_exchange_device, (self.state.proxy,), {})
+            self._kept.cleanup_assert()
+            tx.output.create_node("call_function", torch_musa._maybe_exchange_device, (self._kept.proxy,), {})
             return _ctx.variables.ConstantVariable.create(False)
 
         def module_name(self) -> str:
