@@ -444,6 +444,10 @@ OTHER_GUARDS = {
 OTHER_VALUES = {"device type": "device.type says musa"}
 # AOT leaves the change of the current device out, and a device without an index means another one: torch's own fault.
 AOT_DIFFERS = ("device context", "device contexts")
+# Where an older torch breaks no graph at a call of manual_seed, AOT leaves that out: on CUDA too.
+SEED = "seed"
+# What an older torch cannot have in a graph, whatever the device.
+REFUSED = ("record stream",)
 
 
 def native(source: str) -> str:

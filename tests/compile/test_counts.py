@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from .programs import AOT_DIFFERS, BETTER, BREAKS, OTHER_GUARDS, OTHER_VALUES, PROGRAMS
+from .programs import AOT_DIFFERS, BETTER, BREAKS, OTHER_GUARDS, OTHER_VALUES, PROGRAMS, REFUSED, SEED
 
 pytestmark = pytest.mark.timeout(1500)  # whichever test is first waits for both processes
 CHILD = Path(__file__).with_name("child.py")
 LATEST = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+SEED_BREAKS = "torch.cuda.manual_seed" in torch._dynamo.trace_rules.manual_torch_name_rule_map
 WAYS = ("broken", "fullgraph")  # the same results where the graph is whole
 
 
@@ -51,8 +52,12 @@ def test_program(outcomes: dict[str, Any], name: str) -> None:
     frames, recompilations, guards."""
     ours, theirs = outcomes["cuda"][name], outcomes["native"][name]
     found, full = ours["broken"], ours["fullgraph"]
+    if not LATEST and name in REFUSED and "error" in found:
+        assert "aten::record_stream" in found["text"] and "aten::record_stream" in theirs["broken"]["text"]
+        pytest.skip("this torch refuses it in a graph")
     assert "error" not in found, found
-    assert found["same"] is not (name in AOT_DIFFERS)
+    seed_is_lost = name == SEED and not SEED_BREAKS
+    assert found["same"] is not (name in AOT_DIFFERS or seed_is_lost)
     if LATEST:  # older ones break in more places, as they do on CUDA
         assert len(found["breaks"]) == BREAKS.get(name, 0), found["breaks"]
         assert ("error" in full) is (name in BREAKS), full
@@ -63,7 +68,7 @@ def test_program(outcomes: dict[str, Any], name: str) -> None:
         assert mine.get("error") == native.get("error"), (mine, native)
         for what in ("graphs", "operators", "frames", "breaks"):
             assert mine.get(what) == native.get(what), what
-        assert name in OTHER_VALUES or mine.get("values") == native.get("values")
+        assert name in OTHER_VALUES or seed_is_lost or mine.get("values") == native.get("values")
         if name in OTHER_GUARDS:
             assert len(mine["guards"]) <= len(native["guards"])
         else:

@@ -138,6 +138,10 @@ def test_flex_attention(backend: str) -> None:
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)
 
 
+# An older torch casts in uncompiled FlexAttention alone, on every device.
+CASTS = torch._C.DispatchKey.AutocastCPU in torch.ops.higher_order.flex_attention.py_kernels
+
+
 def test_flex_attention_of_any_length() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -147,5 +151,5 @@ def test_flex_attention_of_any_length() -> None:
         with torch.autocast("cuda", torch.bfloat16):
             found = attention(q, q, q)
         wanted = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-        assert found.dtype == torch.bfloat16
+        assert found.dtype == (torch.bfloat16 if CASTS else torch.float32)
         torch.testing.assert_close(found.float(), wanted, atol=3e-2, rtol=3e-2)

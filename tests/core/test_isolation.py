@@ -37,7 +37,7 @@ def test_each_rule_made_to_fail(run_python):
             for victim in filter(lazy, victims):
                 try:
                     getattr(importlib.import_module(victim.module), victim.name)
-                except AttributeError as error:
+                except (AttributeError, ModuleNotFoundError) as error:  # an older torch has fewer modules
                     if engine.ledger.state(victim.id).outcome == "failed":
                         assert any(name in str(error) for name in names), (victim.id, error)
             states = engine.ledger.states()

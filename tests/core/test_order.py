@@ -6,6 +6,7 @@ import sys
 import types
 
 import pytest
+import torch
 
 from torchada import adopt
 
@@ -92,6 +93,9 @@ def test_torchs_own_autoload_setting_does_not_matter(run_python, autoload):
     check(done)
 
 
+@pytest.mark.skipif(
+    torch.version.cuda is not None, reason="asked for a CUDA device first, its C++ looks for the driver"
+)
 def test_importing_torchada_in_the_middle_of_torch(run_python):
     """A module that torch imports imports torchada: it stays dormant until torch is done."""
     code = f"""

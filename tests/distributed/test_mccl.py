@@ -91,10 +91,12 @@ def test_a_group_that_is_not_destroyed_lets_the_process_end(failures: dict[str, 
 def test_wrong_world_size_is_a_time_out(run_python):
     done = run_python(
         """
-        import datetime, torchada, torch, torch.distributed as dist
+        import datetime, socket, torchada, torch, torch.distributed as dist
+        with socket.create_server(("127.0.0.1", 0)) as server:  # an older torch wants a number
+            place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         try:
             dist.init_process_group(
-                "nccl", init_method="tcp://127.0.0.1:0", rank=0, world_size=2, timeout=datetime.timedelta(seconds=2)
+                "nccl", init_method=place, rank=0, world_size=2, timeout=datetime.timedelta(seconds=2)
             )
         except dist.DistError as error:
             print(type(error).__name__, error)

@@ -215,14 +215,14 @@ def test_a_package_of_the_same_name_is_not_taken(run_python, installed):
 
 @pytest.mark.parametrize("name", ["utilization", "memory_usage", "temperature", "power_draw", "clock_rate"])
 def test_without_the_library(no_library, name):
-    with pytest.raises(ModuleNotFoundError, match="nvidia-ml-py"):
+    with pytest.raises(ModuleNotFoundError, match=r"nvidia-ml-py|pynvml does not seem to be installed"):
         getattr(torch.cuda, name)()
-    with pytest.raises(ModuleNotFoundError, match="nvidia-ml-py"):
+    with pytest.raises(ModuleNotFoundError, match=r"nvidia-ml-py|pynvml does not seem to be installed"):
         getattr(torch.cuda, name)(device="cuda:1")
 
 
 def test_processes_without_the_library(no_library):
-    assert torch.cuda.list_gpu_processes() == "pynvml module not found, please install nvidia-ml-py"
+    assert torch.cuda.list_gpu_processes().startswith("pynvml module not found, please install ")
 
 
 def test_uuid_without_the_library(no_library):
