@@ -209,6 +209,61 @@ def test_processes_build_once(tmp_path: Path, cache: Path) -> None:
     assert len(calls(tmp_path)) == len(SOURCES) + 1
 
 
+def test_a_forked_child_of_a_killed_build_holds_no_lock(tmp_path: Path, run_python: RunPython) -> None:
+    """A loader's worker that was forked while another thread built outlives its parent; all three locks are free."""
+    locks = f"""
+    import contextlib, fcntl, os, signal, sys, threading, time
+    from pathlib import Path
+    from torchada.ops import build as ops
+    from torchada.porting.journal import Journal
+    from torchada.simulator import build
+    journal = Journal(Path({str(tmp_path)!r}, "journal"))
+    files = [Path({str(tmp_path)!r}, name) for name in ("device", "ops")] + [journal.folder / "lock"]
+    """
+    hold = """
+    held = threading.Event()
+    def hold():
+        with build._locked(files[0]), ops._locked(files[1]), journal._lock(wait=False):
+            held.set()
+            time.sleep(60)
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        os.closerange(0, 3)
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed = run_python(textwrap.dedent(locks) + textwrap.dedent(hold), ok=False)
+    child = int(killed.stdout)
+    take = "for file in files: fcntl.flock(open(file), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    try:
+        assert killed.returncode == -signal.SIGKILL
+        run_python(textwrap.dedent(locks) + take)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_user_without_a_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usual in containers: a number of a user that the system does not know, and no HOME."""
+    from torchada.ops import build as ops
+
+    def getpwuid(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "TORCHADA_SIM_CACHE", "TORCH_EXTENSIONS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
+    with pytest.raises(build.SimulatorBuildError, match="Set TORCHADA_SIM_CACHE to a directory that can be written"):
+        build.ensure()
+    with pytest.raises(ops.OpsBuildError, match="Set TORCH_EXTENSIONS_DIR to a directory that can be written"):
+        ops.cache_dir()
+    monkeypatch.setenv("TORCHADA_SIM_CACHE", str(tmp_path))
+    assert build.cache_dir() == tmp_path
+
+
 def test_killed_build_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     child = start_child(cache, fake_compiler(tmp_path, "time.sleep(3)"))
     deadline = time.monotonic() + 60

@@ -48,10 +48,10 @@ def cache_dir() -> Path:
     own = os.environ.get("TORCH_EXTENSIONS_DIR")
     if own:
         return Path(own).expanduser() / "torchada_cpp_ops"
-    base = os.environ.get("XDG_CACHE_HOME")
-    if not (base and os.path.isabs(base)):  # a relative one is not valid, says the XDG specification
-        base = str(Path.home() / ".cache")
-    return Path(base) / "torchada" / "torchada_cpp_ops"
+    try:
+        return toolchain.user_cache("TORCH_EXTENSIONS_DIR") / "torchada_cpp_ops"
+    except SimulatorBuildError as error:
+        raise OpsBuildError(str(error)) from error
 
 
 def library_path() -> Path:
@@ -126,13 +126,12 @@ def _elsewhere(path: Path, torch: toolchain.Torch, reason: OSError) -> Iterator[
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Alone in *path*'s directory; or with False, where the file system has no locks."""
-    # The lock belongs to the open file, which no child inherits: it goes with this process, however that ends.
-    with open(path, "a") as handle:
+    with toolchain.lock_file(path) as file:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             _say("another process is building; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             warnings.warn(
                 f"the file system of {path.parent} has no flock ({error.strerror}); torchada builds its operator "

@@ -13,10 +13,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import TorchadaError
+from ..simulator.toolchain import lock_file
 
 FOLDER = ".torchada-port"
 BUILD = "build"
@@ -85,13 +86,13 @@ class Journal:
     def _lock(self, wait: bool) -> Iterator[None]:
         while True:
             self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                (self.folder / "originals").mkdir(exist_ok=True)
-                (self.folder / ".gitignore").write_text("*\n")
-                lock = open(self.folder / "lock", "a")  # noqa: SIM115 (closed below)
-            except FileNotFoundError:  # the folder just went away
-                continue
-            with lock:
+            with ExitStack() as opened:
+                try:
+                    (self.folder / "originals").mkdir(exist_ok=True)
+                    (self.folder / ".gitignore").write_text("*\n")
+                    lock = opened.enter_context(lock_file(self.folder / "lock"))
+                except FileNotFoundError:  # the folder just went away
+                    continue
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError as error:

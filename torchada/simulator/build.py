@@ -103,10 +103,7 @@ def cache_dir() -> Path:
     own = os.environ.get("TORCHADA_SIM_CACHE")
     if own:
         return Path(own).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    if not (base and os.path.isabs(base)):  # a relative one is not valid, says the XDG specification
-        base = str(Path.home() / ".cache")
-    return Path(base) / "torchada" / "simulator"
+    return toolchain.user_cache("TORCHADA_SIM_CACHE") / "simulator"
 
 
 def library_path(name: str = MAIN) -> Path:
@@ -194,9 +191,8 @@ def _remove_unused(current: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    # The lock belongs to the open file: it goes with the process, however that ends.
-    with open(path, "a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with toolchain.lock_file(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -6,8 +6,10 @@ Nothing here imports torch, so that a build can run before torch's own code does
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.machinery
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +35,10 @@ __all__ = [
     "extra_flags",
     "find_torch",
     "include_flags",
+    "lock_file",
     "run",
     "torch_headers",
+    "user_cache",
 ]
 
 DEVICE = "The simulated MUSA device"
@@ -42,6 +47,31 @@ DEVICE = "The simulated MUSA device"
 class SimulatorBuildError(RuntimeError):
     """The simulated device, or something else that is compiled on demand, could not be built. The text says what to
     install or to change."""
+
+
+_lock_files: weakref.WeakSet[io.FileIO] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def lock_file(path: Path) -> Iterator[io.FileIO]:
+    """The file of an flock, which the caller takes. The lock belongs to the open file, and that to this process alone:
+    a child forked meanwhile (a loader's worker, say) gives its copy up, or it would hold the lock when this process is
+    killed. Programs that are started do not inherit it."""
+    with open(path, "ab", buffering=0) as file:
+        _lock_files.add(file)
+        try:
+            yield file
+        finally:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_UN)  # for all copies: a child may be on its way
+
+
+def _close_lock_files() -> None:
+    for file in list(_lock_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_close_lock_files)
 
 
 @dataclass(frozen=True)
@@ -111,6 +141,21 @@ def find_torch(product: str = DEVICE) -> Torch:
     if not torch.at_least(2, 7):
         raise SimulatorBuildError(f"{product} needs torch 2.7 or later; {torch.version} is installed.")
     return torch
+
+
+def user_cache(instead: str) -> Path:
+    """torchada's part of the user's cache directory. Without a home directory, an error that names *instead*, the
+    variable that says where else to build.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not (base and os.path.isabs(base)):  # a relative one is not valid, says the XDG specification
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError as error:  # no HOME, and a user that the system does not know: usual in containers
+            raise SimulatorBuildError(
+                f"{error} Set {instead} to a directory that can be written, or HOME to that of the user."
+            ) from error
+    return Path(base) / "torchada"
 
 
 def extra_flags() -> list[str]:
