@@ -183,6 +183,32 @@ def test_objects_that_name_the_device(tmp_path: Path) -> None:
         assert read(x).tolist() == [2.0, 2.0]
 
 
+class Mixed(torch.nn.Linear):
+    """A model that keeps its context, as trainers' plugins do."""
+
+    def __init__(self, context: torch.autocast) -> None:
+        super().__init__(2, 2, device="cuda")
+        self.context = context
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with self.context:
+            return super().forward(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.cuda.amp.autocast:FutureWarning")
+def test_autocast_contexts_are_copied_and_pickled() -> None:
+    x = torch.ones(2, device="cuda")
+    for context in (torch.autocast("cuda", torch.bfloat16), torch.cuda.amp.autocast(dtype=torch.bfloat16)):
+        model = Mixed(context)
+        written = pickle.dumps(model)
+        assert b"musa" not in written
+        for made in (copy.deepcopy(model), pickle.loads(written), copy.copy(model)):
+            assert vars(made.context) == vars(context) and type(made.context) is type(context)
+        assert copy.deepcopy(model)(x).dtype == pickle.loads(written)(x).dtype == torch.bfloat16
+    cpu = torch.autocast("cpu", enabled=False)
+    assert vars(pickle.loads(pickle.dumps(cpu))) == vars(copy.deepcopy(cpu)) == vars(cpu)
+
+
 def test_pickle_and_deepcopy_use_the_same_locations() -> None:
     x = torch.ones(2, device="cuda:1")
     assert b"cuda:1" in pickle.dumps(x) and b"musa" not in pickle.dumps(x)

@@ -168,6 +168,25 @@ def test_torch_function_sees_the_function(call: Any, function: Any) -> None:
     assert Sub.seen[0] is (torch.Tensor.to if function is None else function) or "to" in str(Sub.seen[0])
 
 
+def test_torch_function_sees_the_arguments_as_written() -> None:
+    """Handlers registered for a method take what the caller wrote: no default of ours, no keyword by position."""
+
+    class Handled(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append((*args[1:], kwargs or {}))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    seen: list[Any] = []
+    x = torch.ones(2).as_subclass(Handled)
+    x.cuda(), x.cuda(1), x.cuda(device=1), x.cuda(non_blocking=True), x.cuda(memory_format=torch.preserve_format)
+    x.type(), x.type(torch.float64), x.type(dtype="torch.cuda.HalfTensor"), x.type(torch.float64, non_blocking=True)
+    assert seen == [
+        ({},), (1, {}), ({"device": 1},), ({"non_blocking": True},), ({"memory_format": torch.preserve_format},),
+        ({},), (torch.float64, {}), ({"dtype": "torch.cuda.HalfTensor"},), (torch.float64, {"non_blocking": True}),
+    ]  # fmt: skip
+
+
 def test_torch_function_mode_sees_the_function() -> None:
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

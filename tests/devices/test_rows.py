@@ -418,6 +418,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     ),
     "torch.amp.autocast_mode:custom_bwd": _custom_backward,
     "torch.amp.grad_scaler:GradScaler.__init__": lambda: torch.amp.GradScaler()._device == "musa",
+    "torch.amp.autocast_mode:autocast": lambda: b"musa" not in pickle.dumps(torch.autocast("musa")),
     "torch.amp.grad_scaler:GradScaler.__getstate__": lambda: b"musa" not in pickle.dumps(torch.amp.GradScaler("musa")),
     "torch.amp.grad_scaler:GradScaler.__setstate__": _restored(torch.amp.GradScaler, "_device"),
     "torch.distributed.device_mesh:DeviceMesh.__getstate__": _state_of_a_mesh,

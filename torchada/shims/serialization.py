@@ -84,6 +84,31 @@ def restored_state(original: Callable[..., None], self: Any, state: dict[str, An
     original(self, {name: translate(value) if "device" in name else value for name, value in state.items()})
 
 
+def autocast_state() -> Callable[[], None]:
+    """An autocast context keeps the backend's module, which nothing can pickle or copy; its state is like CUDA's."""
+    kind: Any = torch.amp.autocast_mode.autocast
+
+    def get(self: Any) -> dict[str, Any]:
+        state = portable_state(vars, self)
+        if state.pop("custom_device_mod", None) is not None:
+            state["custom_backend_name"] = "privateuseone"  # where nobody has given it another name
+        return state
+
+    def put(self: Any, state: dict[str, Any]) -> None:
+        restored_state(lambda self, state: self.__dict__.update(state), self, state)
+        if vars(self).get("device") == BACKEND:
+            vars(self).update(custom_backend_name=BACKEND, custom_device_mod=torch.get_device_module(BACKEND))
+
+    kind.__getstate__, kind.__setstate__ = get, put
+
+    def undo() -> None:
+        for name, ours in (("__getstate__", get), ("__setstate__", put)):
+            if vars(kind).get(name) is ours:
+                delattr(kind, name)
+
+    return undo
+
+
 def _says_device(name: str, value: Any) -> bool:
     return "device" in name and isinstance(value, str) and value == BACKEND
 

@@ -18,18 +18,20 @@ Original = Callable[..., Any]
 
 
 # ---------------------------------------------------------------- methods and properties
-def cuda(
-    original: Original,
+def cuda(original: Original, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """``Tensor.cuda``: the C++ method insists on a device of type cuda, so the copy goes through ``to``."""
+    if has_torch_function_unary(self):  # the original hands the call to the override, as it was written
+        return original(self, *args, **kwargs)
+    return _cuda(self, *args, **kwargs)
+
+
+def _cuda(
     self: torch.Tensor,
     device: Any = None,
     non_blocking: bool = False,
     *,
     memory_format: torch.memory_format | None = None,
 ) -> Any:
-    """``Tensor.cuda``: the C++ method insists on a device of type cuda, so the copy goes through ``to``."""
-    if has_torch_function_unary(self):  # the original dispatches to the override and returns what that returns
-        given = {} if memory_format is None else {"memory_format": memory_format}
-        return original(self, device, non_blocking, **given)
     if device is None:
         device = BACKEND
     elif isinstance(device, (str, torch.device)):
@@ -122,10 +124,14 @@ def _legacy(kind: Any) -> Any:
     return kind if isinstance(kind, type(torch.FloatTensor)) and kind.is_cuda else None
 
 
-def tensor_type(original: Original, self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+def tensor_type(original: Original, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``Tensor.type``: names MUSA tensors as a CUDA program does, and converts to a type named that way."""
     if has_torch_function_unary(self):
-        return original(self, dtype, *args, **kwargs)
+        return original(self, *args, **kwargs)
+    return _tensor_type(original, self, *args, **kwargs)
+
+
+def _tensor_type(original: Original, self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if dtype is None:
         return original(self, *args, **kwargs).replace(f"torch.{BACKEND}.", "torch.cuda.")
     legacy = _legacy(dtype)

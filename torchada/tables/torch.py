@@ -263,6 +263,12 @@ STORAGE = (
         test=_PORTABLE,
     ),
     Rule(
+        "torch.amp.autocast_mode:autocast",
+        Install("serialization:autocast_state"),
+        why="of another backend than CUDA it keeps the module, and a model that keeps one could not be copied or saved",
+        test="tests/devices/test_checkpoints.py::test_autocast_contexts_are_copied_and_pickled",
+    ),
+    Rule(
         "torch.distributed.device_mesh:DeviceMesh.__getstate__",
         Detour(shim="serialization:portable_state"),
         why="the device type is part of the pickle, and of every DTensor's",
