@@ -68,6 +68,25 @@ def test_functions_answer_to_their_cuda_names(folder):
         library.cudaGetErrorString("x")
 
 
+def test_prototypes_find_functions_by_their_cuda_names(folder):
+    """ctypes' other way to a function: a prototype called with its name and the library."""
+    library, other = (ctypes.CDLL(str(folder / name)) for name in ("libmusart.so", "libother.so"))
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
+    direction = ((2, "count"),)
+    for name in ("cudaGetDeviceCount", b"cudaGetDeviceCount", "musaGetDeviceCount"):
+        function = prototype((name, library), direction)
+        assert function() == 3 and type(function) is prototype
+    with pytest.raises(AttributeError, match="nor its MUSA spelling musaNo") as raised:
+        prototype(("cudaNo", library))
+    assert raised.value.name == "cudaNo" and raised.value.obj is library
+    with pytest.raises(AttributeError, match=r"cudaGetDeviceCount$"):
+        prototype(("cudaGetDeviceCount", other))
+    seen = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(seen.append)  # made by the same type, of something else
+    callback(3)
+    assert seen == [3] and library.cudaGetDeviceCount.__name__ == "cudaGetDeviceCount"
+
+
 def test_a_name_the_library_has_itself_is_not_translated(folder):
     library = ctypes.CDLL(str(folder / "libmusart.so"))
     assert library.cudaOwnName() == 11

@@ -12,18 +12,23 @@ from ..names import counterpart_file, is_musa_library, musa_name
 VERSIONS = ("", ".5", ".4", ".3", ".2", ".1")  # of the vendor's toolkits, newest first
 
 
-def get_function(original: Callable[..., Any], self: ctypes.CDLL, name: Any) -> Any:
-    """``library["cudaMalloc"]``, to which ``library.cudaMalloc`` leads too."""
+def new_function(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
+    """A function of a library: ``library.cudaMalloc``, ``library["cudaMalloc"]`` and
+    ``CFUNCTYPE(...)(("cudaMalloc", library))`` all come here."""
     try:
-        return original(self, name)
+        return original(cls, *args, **kwargs)
     except AttributeError as error:
-        other = musa_name(name) if isinstance(name, str) and is_musa_library(self._name) else name
-        if other == name:
+        if not (args and isinstance(args[0], tuple)):  # a callback, or an address
+            raise
+        name, library = args[0]
+        text = name.decode("ascii", "replace") if isinstance(name, bytes) else name
+        other = musa_name(text) if is_musa_library(getattr(library, "_name", None)) else text
+        if other == text:
             raise
         try:
-            return original(self, other)
+            return original(cls, (other, library), *args[1:], **kwargs)
         except AttributeError:
-            raise AttributeError(f"{error} (nor its MUSA spelling {other})", name=name, obj=self) from None
+            raise AttributeError(f"{error} (nor its MUSA spelling {other})", name=text, obj=library) from None
 
 
 def open_library(original: Callable[..., None], self: ctypes.CDLL, name: Any = None, *args: Any, **kwargs: Any) -> None:

@@ -8,8 +8,8 @@ _TRITON = "tests/native/test_triton.py"
 
 RULES = (
     Rule(
-        "ctypes:CDLL.__getitem__",
-        Detour(shim="native_libraries:get_function"),
+        "ctypes:_CFuncPtr.__new__",
+        Detour(shim="native_libraries:new_function"),
         why="MUSA's libraries have the functions of CUDA's under other names",
         test=f"{_TEST}::test_functions_answer_to_their_cuda_names",
     ),
