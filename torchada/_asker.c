@@ -6,7 +6,7 @@
  *
  *   True, False   yes, no
  *   a dict        look up the `__file__` in the globals, or None without one (debuggers and runpy change `__main__`)
- *   otherwise, or missing:  decide(globals), asked anew each time
+ *   otherwise, or missing, or the globals have no name (code that eval() runs):  decide(globals), asked anew each time
  *
  * State is per process and guarded by the GIL, as in _detour.c. */
 #define PY_SSIZE_T_CLEAN
@@ -32,10 +32,9 @@ static int asked(void)
         return 0;
     }
     PyObject *name = PyDict_GetItemWithError(globals, name_key), *verdict = NULL;
-    if (name == NULL || !PyUnicode_CheckExact(name)) {
-        return PyErr_Occurred() ? -1 : 0;
+    if (name != NULL && PyUnicode_CheckExact(name)) {
+        verdict = PyDict_GetItemWithError(config.verdicts, name);
     }
-    verdict = PyDict_GetItemWithError(config.verdicts, name);
     if (verdict != NULL && PyDict_CheckExact(verdict)) {
         PyObject *file = PyDict_GetItemWithError(globals, file_key);
         verdict = file == NULL             ? PyDict_GetItemWithError(verdict, Py_None)

@@ -77,14 +77,13 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
     if isinstance(owner, type) and name == "__new__":
         cache = load_shim(action.cache)() if action.cache else None
         return _detour.redirect_new(owner, action.positions, action.keywords, cache, shim).restore
-    if isinstance(owner, type) and name == "__init__":
+    pybind = type(target).__name__ == "instancemethod"  # pybind11's methods are built-in functions, wrapped
+    if isinstance(owner, type) and name == "__init__" and not pybind:
         return _detour.redirect_init(owner, action.positions, action.keywords, shim).restore
     if isinstance(target, types.GetSetDescriptorType):
         other = inspect.getattr_static(owner, action.getter) if action.getter else None
         return _detour.redirect_getter(target, other, shim).restore
-    if isinstance(target, (staticmethod, classmethod)):
-        target = target.__func__
-    if type(target).__name__ == "instancemethod":  # pybind11's methods are built-in functions, wrapped
+    if pybind or isinstance(target, (staticmethod, classmethod)):
         target = target.__func__
     more: dict[str, Any] = {"if_keyword": action.if_keyword or None}
     if action.if_position != sys.maxsize:

@@ -97,9 +97,7 @@ class Scope:
     def decide(self, names: dict[str, Any]) -> bool:
         """Whether the module with these globals is masqueraded. Called where ``verdicts`` has no answer."""
         name = names.get("__name__")
-        if not isinstance(name, str):
-            return False
-        if name in ASKED_ANEW:
+        if not isinstance(name, str) or name in ASKED_ANEW:
             return self._on_behalf(name, sys._getframe(1))
         file = names.get("__file__")
         if name in MAINS:
@@ -117,10 +115,10 @@ class Scope:
 
     def asked_by(self, frame: types.FrameType | None) -> bool:
         """Whether the function that is called by the code in *frame* is called by a masqueraded module."""
-        name = frame.f_globals.get("__name__") if frame is not None else None
-        if frame is None or not isinstance(name, str):
+        if frame is None:
             return False
-        if name == CALLER or name in ASKED_ANEW:
+        name = frame.f_globals.get("__name__")
+        if not isinstance(name, str) or name == CALLER or name in ASKED_ANEW:
             return self._on_behalf(name, frame)
         verdict = self.verdicts.get(name)
         if isinstance(verdict, dict):
@@ -151,8 +149,9 @@ class Scope:
             return False
         return f"{os.path.dirname(os.path.realpath(file))}{os.sep}" in self.named
 
-    def _on_behalf(self, name: str, frame: types.FrameType | None) -> bool:
-        """Dynamo evaluates constants for the code it traces, and torch prints tensors for whoever prints them."""
+    def _on_behalf(self, name: Any, frame: types.FrameType | None) -> bool:
+        """Dynamo evaluates constants for the code it traces, torch prints tensors for whoever prints them, and code
+        without a module (``eval()`` over a dictionary, as for expressions of a configuration) is its caller's."""
         while frame is not None:
             names = frame.f_globals
             if name == CALLER or name in TRACER:
@@ -160,7 +159,7 @@ class Scope:
                 traced = getattr(tracing, "f_globals", None)
                 if isinstance(traced, dict):
                     return self._decided(traced)
-            elif names.get("__name__") not in PRINTER:
+            elif isinstance(names.get("__name__"), str) and names["__name__"] not in PRINTER:
                 return self._decided(names)
             frame = frame.f_back
         return False

@@ -76,6 +76,47 @@ def test_autocast_of_a_library_operator(library: torch.library.Library) -> None:
         assert f(x.cuda()).dtype == torch.float32
 
 
+def test_autocast_kernels_go_on_below_autocast(library: torch.library.Library) -> None:
+    """The usual autocast kernel: its own key, among others, is left out while it calls the operator again."""
+    below = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
+        torch._C.DispatchKey.AutocastCPU
+    )
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(below):
+            return f(x.half())
+
+    library.impl("f", lambda x: x * 2, "CompositeExplicitAutograd")
+    for key in ("AutocastCUDA", "AutocastCPU"):
+        library.impl("f", kernel, key)
+    with torch.autocast("cuda"):
+        assert f(x.cuda()).dtype == torch.float16 and f(x).dtype == torch.float32
+        assert (x.cuda() @ x.cuda()).dtype == torch.float16  # the guard is over
+    assert f(x.cuda()).dtype == torch.float32
+    with pytest.raises(TypeError, match="DispatchKeySet"):
+        torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA)  # type: ignore[arg-type]
+
+
+def test_keys_of_the_thread() -> None:
+    key, c = torch._C.DispatchKey.AutocastCUDA, torch._C
+    assert c._dispatch_tls_is_dispatch_key_excluded(key) and not c._dispatch_tls_is_dispatch_key_included(key)
+    with torch.autocast("cuda"):
+        assert not c._dispatch_tls_is_dispatch_key_excluded(key)
+        with c._SetExcludeDispatchKeyGuard(key, True):
+            assert (x.cuda() @ x.cuda()).dtype == torch.float32
+        c._dispatch_tls_set_dispatch_key_excluded(key, True)
+        assert (x.cuda() @ x.cuda()).dtype == torch.float32
+        c._dispatch_tls_set_dispatch_key_excluded(key, False)
+        assert (x.cuda() @ x.cuda()).dtype == torch.float16
+    with c._IncludeDispatchKeyGuard(key):
+        assert c._dispatch_tls_is_dispatch_key_included(key)
+    c._dispatch_tls_set_dispatch_key_included(key, True)
+    assert c._dispatch_tls_local_include_set().has(c.DispatchKey.AutocastPrivateUse1)
+    c._dispatch_tls_set_dispatch_key_included(key, False)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        c._dispatch_tls_is_dispatch_key_excluded(k=key)  # type: ignore[call-arg]
+
+
 def test_device_annotation() -> None:
     @torch.library.custom_op("torchada_test::make", mutates_args=())
     def make(n: int, device: torch.device) -> torch.Tensor:

@@ -15,9 +15,8 @@ from torchada.gates import Facts
 from torchada.shims import ops
 from torchada.simulator import counters
 from torchada.simulator.profiles import PROFILES
-from torchada.tables.ops import RULES
+from torchada.tables.ops import CLUTTER, COMPILED, FINITE, HEURISTICS, LOG, PRODUCTS, RULES, SUMS
 
-LOG, PRODUCTS, HEURISTICS, COMPILED, CLUTTER = RULES[0:2], RULES[2:4], RULES[6:7], RULES[7:10], RULES[10]
 INF, NAN = float("inf"), float("nan")
 HALVES = [torch.float16, torch.bfloat16]
 OUT_DTYPE = "dtype" in torch.ops.aten.mm.overloads()
@@ -81,6 +80,42 @@ def test_log_in_place_needs_its_rules(rule_off: Any) -> None:
     for rule, call in zip(LOG, (torch.Tensor.log_, torch.log_), strict=True):
         with rule_off(rule.id), pytest.raises(NotImplementedError, match="log_"):
             call(torch.ones(2, dtype=torch.float64, device="cuda"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_log_sum_exp(dtype: torch.dtype) -> None:
+    values = torch.tensor(
+        [[0.5, 1000.0, -3.0], [-torch.inf, -torch.inf, -torch.inf], [1.0, torch.inf, 2.0]], dtype=dtype
+    )
+    ways: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda x: torch.logsumexp(x, 1),
+        lambda x: x.logsumexp(dim=(0, 1), keepdim=True),
+        lambda x: torch.special.logsumexp(x[0], -1),
+        lambda x: torch.logsumexp(x[0, 0], 0),
+        lambda x: torch.logsumexp(x[:, :0], 1),
+        lambda x: torch.logsumexp(input=x, dim=(1,), out=torch.empty(0, dtype=dtype, device=x.device)),
+        torch.vmap(lambda x: torch.logsumexp(x, 0)),
+        torch.compile(lambda x: x.logsumexp(1) * 2, backend="aot_eager", fullgraph=True),
+        torch.func.grad(lambda x: x[0].logsumexp(0)),
+    ]
+    for way in ways:
+        torch.testing.assert_close(way(values.cuda()).cpu(), way(values), equal_nan=True)
+    gradients = []
+    for x in (values.cuda().requires_grad_(), values.clone().requires_grad_()):
+        x[:1].logsumexp(1).sum().backward()
+        gradients.append(x.grad.cpu())
+    torch.testing.assert_close(*gradients)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        values.cuda().logsumexp(2)
+    with pytest.raises(TypeError, match="logsumexp"):
+        values.cuda().logsumexp()  # type: ignore[call-overload]
+
+
+def test_log_sum_exp_needs_its_rules(rule_off: Any) -> None:
+    x = torch.ones(2, dtype=torch.float64, device="cuda")
+    for rule, call in zip(SUMS, (torch.Tensor.logsumexp, torch.logsumexp, torch.special.logsumexp), strict=True):
+        with rule_off(rule.id), pytest.raises(NotImplementedError, match="log_"):
+            call(x, 0)
 
 
 # ---------------------------------------------------------------- mm and bmm with out_dtype
@@ -247,7 +282,7 @@ def test_is_finite_does_not_wait(dtype: torch.dtype, rule_off: Any) -> None:
     expected = [True, False, False, False, True, True, True]
     x = torch.tensor(values, dtype=dtype, device="cuda")
     calls = (x.isfinite, lambda: torch.isfinite(x), lambda: torch.isfinite(input=x))
-    for call, rule in zip(calls, (RULES[4], RULES[5], RULES[5]), strict=True):
+    for call, rule in zip(calls, (FINITE[0], FINITE[1], FINITE[1]), strict=True):
         assert host_waits(call) == 0
         assert call().tolist() == expected
         with rule_off(rule.id):
@@ -348,7 +383,7 @@ def test_clutter(rule_off: Any, caplog: pytest.LogCaptureFixture) -> None:
     utils.log.addHandler(caplog.handler)  # torch's loggers hand nothing on
     try:
         assert set(lines()) == {"something else"}
-        with rule_off(CLUTTER.id):
+        with rule_off(CLUTTER[0].id):
             assert "Not enough SMs to use max_autotune_gemm mode" in lines()
     finally:
         utils.log.removeHandler(caplog.handler)
@@ -423,7 +458,7 @@ def test_gates_follow_the_version(run_python: Any) -> None:
         facts = Facts("musa", {"torch_musa": version})
         return {rule.id for rule in RULES if rule.gate.failing(facts) is None}
 
-    fixed = {rule.id for rule in (*LOG, *HEURISTICS, *COMPILED)}
+    fixed = {rule.id for rule in (*LOG, *SUMS, *HEURISTICS, *COMPILED)}
     everything = {rule.id for rule in RULES}
     assert open_ids("2.7.1") == open_ids("2.11.0.post1") == everything
     assert open_ids("2.11.0.post2") == everything - fixed

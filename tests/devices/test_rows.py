@@ -1,10 +1,11 @@
 """Every row of tables/torch.py and tables/library.py changes something: without it, its probe answers otherwise."""
 
+import contextlib
 import importlib.util
 import io
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,35 @@ def _kernel_of_library(library: str, kernel: str) -> bool:
         definition._destroy()
 
 
+def _without_autocast(guard: Any, *key: Any) -> Callable[[], bool]:
+    """Whether *guard*, given CUDA's key, leaves out the autocast of the device."""
+
+    def probe() -> bool:
+        x = torch.ones(2, 2, device="musa")
+        with torch.autocast("musa"), guard(*key):
+            return (x @ x).dtype == torch.float32
+
+    return probe
+
+
+@contextlib.contextmanager
+def _set(kind: str, key: Any) -> Iterator[None]:
+    with torch._C._PreserveDispatchKeyGuard():
+        getattr(torch._C, f"_dispatch_tls_set_dispatch_key_{kind}")(key, True)
+        yield
+
+
+def _included(guard: Callable[[], Any], ask: Callable[[Any], bool]) -> Callable[[], bool]:
+    def probe() -> bool:
+        with guard():
+            return ask(torch._C)
+
+    return probe
+
+
+_CUDA_AUTOCAST, _AUTOCAST = torch._C.DispatchKey.AutocastCUDA, torch._C.DispatchKey.AutocastPrivateUse1
+
+
 class _Doubled(torch._ops.HigherOrderOperator):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return super().__call__(x)  # type: ignore[misc, no-any-return]
@@ -385,6 +415,26 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch.library:Library.impl": lambda: _kernel_of_library("", "CUDA"),
     "torch.library:Library.fallback": _fallback,
     "torch.library:get_kernel": _kernel_handed_out,
+    "torch:_C._ExcludeDispatchKeyGuard.__init__": _without_autocast(
+        torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(_CUDA_AUTOCAST)
+    ),
+    "torch:_C._SetExcludeDispatchKeyGuard.__init__": _without_autocast(
+        torch._C._SetExcludeDispatchKeyGuard, _CUDA_AUTOCAST, True
+    ),
+    "torch:_C._dispatch_tls_set_dispatch_key_excluded": _without_autocast(_set, "excluded", _CUDA_AUTOCAST),
+    "torch:_C._dispatch_tls_is_dispatch_key_excluded": lambda: _with_musa_autocast(
+        lambda: not torch._C._dispatch_tls_is_dispatch_key_excluded(_CUDA_AUTOCAST)
+    ),
+    "torch:_C._IncludeDispatchKeyGuard.__init__": _included(
+        lambda: torch._C._IncludeDispatchKeyGuard(_CUDA_AUTOCAST),
+        lambda c: c._dispatch_tls_local_include_set().has(_AUTOCAST),
+    ),
+    "torch:_C._dispatch_tls_set_dispatch_key_included": _included(
+        lambda: _set("included", _CUDA_AUTOCAST), lambda c: c._dispatch_tls_local_include_set().has(_AUTOCAST)
+    ),
+    "torch:_C._dispatch_tls_is_dispatch_key_included": _included(
+        lambda: _set("included", _AUTOCAST), lambda c: c._dispatch_tls_is_dispatch_key_included(_CUDA_AUTOCAST)
+    ),
     "torch._custom_op.impl:CustomOp._check_doesnt_have_library_impl": _older_interface,
     "torch._library.custom_ops:CustomOpDef.register_kernel": _kernel_by_device,
     "torch._library.custom_ops:CustomOpDef.set_kernel_enabled": _kernel_disabled,

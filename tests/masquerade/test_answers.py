@@ -54,6 +54,10 @@ ASKED = {
     "Kind(d).__private()": ("cuda", "musa"),
     "Sub(d).kind()": ("cuda!", "musa!"),
     "repr(Data(d))": ("Data(d=device(type='cuda', index=1))", "Data(d=device(type='musa', index=1))"),
+    "eval('d.type', {'d': d})": ("cuda", "musa"),  # as a configuration's expression
+    "eval('str(d)', {'d': d, '__name__': 'other'})": ("musa:1", "musa:1"),
+    "eval('torch.cuda.is_available()', {'torch': torch})": (True, False),
+    "eval('torch.version.cuda is not None', {'torch': torch})": (True, False),
     "torch.accelerator.current_accelerator().type": ("cuda", "musa"),
     "torch.get_default_device().type": ("cpu", "cpu"),
     "torch.device('cpu').type": ("cpu", "cpu"),

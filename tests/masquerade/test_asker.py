@@ -30,7 +30,7 @@ def test_everything(run_python):
 
         asked = []
         def decide(names):
-            asked.append(names["__name__"])
+            asked.append(names.get("__name__"))
             return answer
         answer, verdicts = True, {}
         _asker.configure(verdicts, decide, "musa", "cuda")
@@ -52,7 +52,9 @@ def test_everything(run_python):
         assert _asker.asked() is False and len(asked) == 5
         for name in (1, None, []):
             assert eval("asked()", {"asked": _asker.asked, "__name__": name}) is False
-        assert eval("asked()", {"asked": _asker.asked}) is False and len(asked) == 5
+        assert eval("asked()", {"asked": _asker.asked}) is False and asked[5:] == [1, None, [], None]
+        answer = True
+        assert eval("asked()", {"asked": _asker.asked}) is True
 
         _asker.configure({}, lambda names: 1 / 0, "musa", "cuda")
         raises(ZeroDivisionError, _asker.asked)

@@ -96,9 +96,13 @@ def test_main(tmp_path):
 @pytest.mark.parametrize("names", [{}, {"__name__": 1}, {"__name__": []}])
 def test_code_without_a_name(names):
     assert made("pkg").decide(names) is False
-    frame = types.SimpleNamespace(f_globals=names)
+    frame = types.SimpleNamespace(f_globals=names, f_back=None)
     assert made("pkg").asked_by(frame) is False
     assert made("pkg").asked_by(None) is False
+    for caller, answer in (("pkg.sub", True), ("other", False)):
+        scope_of = {"__name__": caller, "names": names, "found": made("pkg"), "sys": sys}
+        asked = "[eval(code, names | {'found': found, 'sys': sys}) for code in ('found.decide(globals())', %r)]"
+        assert eval(asked % "found.asked_by(sys._getframe())", scope_of) == [answer, answer]
 
 
 def test_a_borrowed_name_is_not_remembered_where_the_file_counts(tmp_path):

@@ -15,16 +15,15 @@ from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator, _higher_order_ops
 
 from .device import BACKEND
-from .library import KEYS
+from .library import KEYS_OF_CUDA
 
-_KEYS = {getattr(DispatchKey, theirs): getattr(DispatchKey, ours) for theirs, ours in KEYS.items()}
-_AUTOCAST = _KEYS[DispatchKey.AutocastCUDA]
+_AUTOCAST = KEYS_OF_CUDA[DispatchKey.AutocastCUDA]
 
 
 def py_impl(original: Callable[..., Any], self: Any, k: Any) -> Callable[..., Any]:
     """``operator.py_impl(DispatchKey.CUDA)``: the kernel is the MUSA device's too."""
     register = original(self, k)
-    ours = _KEYS.get(k) if isinstance(k, DispatchKey) else None
+    ours = KEYS_OF_CUDA.get(k) if isinstance(k, DispatchKey) else None
     if ours is None:
         return register  # type: ignore[no-any-return]
 
@@ -68,7 +67,7 @@ def adopt() -> Callable[[], None]:
         undo.append(functools.partial(setattr, operator, "non_fallthrough_keys", operator.non_fallthrough_keys))
         if not operator.non_fallthrough_keys.has(DispatchKey.AutocastCUDA):
             operator.fallthrough(_AUTOCAST)
-        for theirs, ours in _KEYS.items():
+        for theirs, ours in KEYS_OF_CUDA.items():
             if theirs in operator.py_kernels and ours not in operator.py_kernels:
                 _add(operator, ours, operator.py_kernels[theirs])
                 undo.append(functools.partial(operator.py_kernels.pop, ours, None))

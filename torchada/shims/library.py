@@ -18,6 +18,10 @@ KEYS = {
     f"{kind}CUDA": f"{kind}PrivateUse1"
     for kind in ("", "Autograd", "Autocast", "Sparse", "SparseCsr", "Quantized", "NestedTensor")
 }
+KEYS_OF_CUDA = {
+    getattr(torch._C.DispatchKey, theirs): getattr(torch._C.DispatchKey, ours) for theirs, ours in KEYS.items()
+}
+_AUTOCAST = torch._C.DispatchKey.AutocastCUDA
 _FROM_HERE = (__name__, "torch.library", "torch._library.custom_ops", "torch._custom_op.impl", "torch._custom_ops")
 
 
@@ -55,6 +59,22 @@ def get_kernel(original: Callable[..., Any], op: Any, dispatch_key: Any) -> Any:
     if isinstance(dispatch_key, torch._C.DispatchKey):
         dispatch_key = getattr(torch._C.DispatchKey, KEYS.get(dispatch_key.name, dispatch_key.name))
     return original(op, KEYS.get(dispatch_key, dispatch_key))
+
+
+def exclude_keys(original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+    """``_ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.AutocastCUDA))``: the MUSA device's autocast as well.
+
+    Of the keys of CUDA's only this one needs it: the others are one functionality for all devices in such a set.
+    """
+    if isinstance(args[-1], torch._C.DispatchKeySet) and args[-1].has(_AUTOCAST):
+        args = (*args[:-1], args[-1].add(KEYS_OF_CUDA[_AUTOCAST]))
+    original(*args, **kwargs)
+
+
+def thread_key(original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Functions and guards for one key of the thread's state, which they take by position only."""
+    keys = (KEYS_OF_CUDA.get(arg, arg) if isinstance(arg, torch._C.DispatchKey) else arg for arg in args)
+    return original(*keys, **kwargs)
 
 
 def register_kernel(original: Callable[..., Any], self: Any, device_types: Any, fn: Any = None) -> Any:

@@ -40,6 +40,26 @@ def log_in_place(original: Original, /, *args: Any, **kwargs: Any) -> Any:
     return tensor.copy_(tensor.log())
 
 
+def _summed(input: Any, dim: Any, keepdim: bool = False, *, out: Any = None) -> tuple[Any, Any, bool, Any]:
+    return input, dim, keepdim, out
+
+
+def log_sum_exp(original: Original, /, *args: Any, **kwargs: Any) -> Any:
+    """``logsumexp`` of float64 by its formula, without ``log_``."""
+    try:
+        tensor, dim, keepdim, out = _summed(*args, **kwargs)
+    except TypeError:  # torch says it better
+        return original(*args, **kwargs)
+    if not _is_ours(tensor) or tensor.dtype != torch.float64 or has_torch_function_unary(out):
+        return original(*args, **kwargs)
+    if not tensor.numel():
+        return torch.log(tensor.exp().sum(dim, keepdim), out=out)
+    largest = tensor.detach().amax(dim, keepdim=True)
+    largest = largest.where(largest.isfinite(), 0)
+    total = (tensor - largest).exp().sum(dim, keepdim)
+    return torch.add(total.log(), largest.reshape(total.shape), out=out)
+
+
 def is_finite(original: Original, /, *args: Any, **kwargs: Any) -> Any:
     """``isfinite`` without the product of boolean tensors that torch makes it of, for which the host waits."""
     tensor = _only(args, kwargs)

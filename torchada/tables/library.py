@@ -1,6 +1,6 @@
 """Custom operators: registrations that name CUDA."""
 
-from ..rules import Detour, Install, Rule
+from ..rules import Detour, Install, Rule, each
 
 _TEST = "tests/devices/test_custom_ops.py"
 _HIGHER = "tests/devices/test_higher_order.py"
@@ -60,6 +60,21 @@ RULES = (
         Detour(keywords=("device_type",), shim="library:register_autocast"),
         why="it compares the device type with that of tensors",
         test=f"{_TEST}::test_autocast_of_a_library_operator",
+    ),
+    Rule(
+        "torch:_C._ExcludeDispatchKeyGuard.__init__",
+        Detour(shim="library:exclude_keys"),
+        why="a kernel that goes on below CUDA's autocast, as autocast kernels do, would call itself without end",
+        test=f"{_TEST}::test_autocast_kernels_go_on_below_autocast",
+    ),
+    *each(
+        "torch",
+        """_C._SetExcludeDispatchKeyGuard.__init__ _C._IncludeDispatchKeyGuard.__init__
+        _C._dispatch_tls_set_dispatch_key_excluded _C._dispatch_tls_is_dispatch_key_excluded
+        _C._dispatch_tls_set_dispatch_key_included _C._dispatch_tls_is_dispatch_key_included""",
+        Detour(shim="library:thread_key"),
+        why="the thread's state of a key of CUDA's, such as AutocastCUDA, is that of the MUSA device's",
+        test=f"{_TEST}::test_keys_of_the_thread",
     ),
     Rule(
         "torch._custom_op.impl:CustomOp._check_doesnt_have_library_impl",

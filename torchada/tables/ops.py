@@ -18,6 +18,16 @@ LOG = each(
     test=f"{_TEST}::test_log_in_place",
 )
 
+SUMS = each(
+    "torch",
+    "_C.TensorBase.logsumexp logsumexp _C._special.special_logsumexp",
+    Detour(shim="ops:log_sum_exp"),
+    when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_",
+    until="torch_musa 2.11.0.post2",
+    why="torch ends logsumexp with log_, in C++, which has no kernel for float64",
+    test=f"{_TEST}::test_log_sum_exp",
+)
+
 CLUTTER = (
     Rule(
         "torch._inductor.utils:is_big_gpu",
@@ -96,4 +106,4 @@ HEURISTICS = (
     ),
 )
 
-RULES = (*LOG, *PRODUCTS, *FINITE, *HEURISTICS, *COMPILED, *CLUTTER)
+RULES = (*LOG, *SUMS, *PRODUCTS, *FINITE, *HEURISTICS, *COMPILED, *CLUTTER)
