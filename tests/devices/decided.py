@@ -24,6 +24,7 @@ NATIVE = {
     "_C:_cuda_*": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_CudaEventBase.from_ipc_handle": ELSEWHERE + "torch.cuda calls torch_musa's natives",
     "_C:_CudaStreamBase.__new__": ELSEWHERE + "torch.cuda calls torch_musa's natives",
+    "_C:_StaticCudaLauncher._load_kernel": "of a torch built for CUDA: starts kernels that Triton has made for NVIDIA",
     "_C:_accelerator_*": "an index of the current accelerator, which is the MUSA device",
     "_C:Future.__init__": "its Python subclass torch.futures.Future passes devices through torch.device",
     "_C:_load_for_lite_interpreter*": "mobile interpreter, CPU only",

@@ -133,7 +133,7 @@ def test_scalars_of_compiled_autograd(rule_off: RuleOff) -> None:
 
 def test_compiled_code_names_its_device(rule_off: RuleOff) -> None:
     package = pytest.importorskip("torch._dynamo.package", reason="not in this torch")
-    if not hasattr(package.SystemInfo, "CHECK_GPUS"):
+    if not hasattr(getattr(package, "SystemInfo", None), "CHECK_GPUS"):
         pytest.skip("this torch ties no code to a card")
     here = package.SystemInfo.current()
     assert here.gpu_name == torch.cuda.get_device_name()

@@ -59,10 +59,15 @@ def region(x: torch.Tensor) -> Any:
 @pytest.mark.parametrize("program", [branch, loop, running, prefix, region])
 @pytest.mark.parametrize("inside", [True, False], ids=["region inside", "region around"])
 def test_autocast_passes_higher_order_operators(program: Any, inside: bool, x: torch.Tensor) -> None:
-    def under(function: Callable[..., Any], x: torch.Tensor) -> Any:
-        with torch.autocast(x.device.type, torch.bfloat16):
+    def under(function: Callable[..., Any], x: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> Any:
+        with torch.autocast(x.device.type, dtype):
             return function(x)
 
+    if program is region and inside:
+        host = x.detach().cpu().requires_grad_()
+        if compiled(lambda x: under(region, x, torch.float16))(host).dtype == torch.bfloat16:
+            pytest.skip("this torch traces a region with gradients in the default type of autocast, on the CPU too")
+        torch._dynamo.reset()
     found = compiled(lambda x: under(program, x))(x) if inside else under(compiled(program), x)
     torch._dynamo.reset()
     wanted = compiled(lambda x: under(program, x))(x.detach().cpu())

@@ -322,6 +322,7 @@ def test_inert_elsewhere(run_python):
         import torchada.utils.cpp_extension as ours
         assert all(vars(c)[n] is v and getattr(v, "__code__", None) is code for n, (v, code) in before.items())
         assert ours.load is c.load and not hasattr(c.BuildExtension, "get_mapping_rule"), "touched"
+        c.CUDA_HOME = None  # whatever this machine has
         try:
             c.CUDAExtension("x", ["k.cu"])
         except OSError as error:
@@ -333,16 +334,17 @@ def test_inert_elsewhere(run_python):
 def test_undone(run_python, toolkit):
     code = """
         import torch.utils.cpp_extension as c
-        codes = {n: v.__code__ for n, v in vars(c).items() if hasattr(v, "__code__")}
+        home, codes = c.CUDA_HOME, {n: v.__code__ for n, v in vars(c).items() if hasattr(v, "__code__")}
         build = c.BuildExtension.build_extensions.__code__
         import torchada
-        assert torchada.is_active() and c._jit_compile.__code__ is not codes["_jit_compile"] and c.CUDA_HOME
+        assert torchada.is_active() and c._jit_compile.__code__ is not codes["_jit_compile"]
+        assert c.CUDA_HOME not in (None, home)
         torchada.deactivate()
         assert all(vars(c)[n].__code__ is code for n, code in codes.items()), "left"
         assert c.BuildExtension.build_extensions.__code__ is build and not hasattr(c.BuildExtension, "get_mapping_rule")
-        print(c.CUDA_HOME)
+        print(c.CUDA_HOME == home)
     """
-    assert run_python(code, env={"MUSA_HOME": str(toolkit)}).stdout.strip() == "None"
+    assert run_python(code, env={"MUSA_HOME": str(toolkit)}).stdout.strip() == "True"
 
 
 # ---------------------------------------------------------------- sources

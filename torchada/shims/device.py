@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -80,10 +81,27 @@ def fork_rng(
     _devices_kw: str = "devices",
     device_type: str | None = None,
 ) -> Any:
-    """``torch.random.fork_rng`` by way of torch.cuda: there torch intercepts what would set a state while it traces."""
-    if device_type is None or translate(device_type) == BACKEND:
-        device_type = "cuda"
-    return original(devices, enabled, _caller, _devices_kw, device_type)
+    """``torch.random.fork_rng`` by way of torch.cuda: there torch intercepts what would set a state while it traces.
+
+    Up to torch 2.12 it asks the module of ``torch.device(device_type)``, which is the backend's whatever it is given,
+    so the states of named devices are kept here.
+    """
+    if device_type is not None and translate(device_type) != BACKEND:
+        return original(devices, enabled, _caller, _devices_kw, device_type)
+    if devices is None or not enabled:
+        return original(devices, enabled, _caller, _devices_kw, "cuda")
+    return _fork_cuda(original, list(devices))
+
+
+@contextlib.contextmanager
+def _fork_cuda(original: Callable[..., Any], devices: list[Any]) -> Iterator[None]:
+    with original([]):
+        states = [torch.cuda.get_rng_state(device) for device in devices]
+        try:
+            yield
+        finally:
+            for device, state in zip(devices, states, strict=True):
+                torch.cuda.set_rng_state(state, device)
 
 
 def out_of_memory() -> Callable[[], None]:

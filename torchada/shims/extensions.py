@@ -330,9 +330,9 @@ def write_ninja_file(original: Callable[..., None], *args: Any, **kwargs: Any) -
     original(*bound.args, **bound.kwargs)
     file = Path(given["path"])
     text = re.sub(r"(?m)^nvcc = .*$", lambda match: f"nvcc = {_command()}", file.read_text())
-    # torch leaves this to nvcc, where it has one.
+    # torch leaves this to nvcc, where it has one; an older one built for CUDA writes nvcc's own flags.
     text = re.sub(
-        r"(?m)^rule cuda_compile\n  command = \$nvcc *\$cuda_cflags",
+        r"(?m)^rule cuda_compile\n(?:  depfile = .*\n  deps = .*\n)?  command = \$nvcc .*?\$cuda_cflags",
         r"rule cuda_compile\n  depfile = $out.d\n  deps = gcc\n  command = $nvcc -MMD -MF $out.d $cuda_cflags",
         text,
     )

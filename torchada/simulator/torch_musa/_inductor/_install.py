@@ -71,12 +71,12 @@ def _patch_utils():
         return
 
     @functools.wraps(original)
-    def get_current_backend(device_type=None):
+    def get_current_backend(*device_type):  # torch 2.9 has no argument
         from torch._inductor.virtualized import V
 
         # The device's kernels are C++; torch takes every device it does not know for one of Triton.
-        device_type = device_type or V.graph.get_current_device_or_throw().type
-        return "cpp" if device_type == "musa" else original(device_type)
+        of = next(filter(None, device_type), None) or V.graph.get_current_device_or_throw().type
+        return "cpp" if of == "musa" else original(*device_type)
 
     replace_everywhere(original, get_current_backend)
 

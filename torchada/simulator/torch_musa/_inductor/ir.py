@@ -56,10 +56,10 @@ def _apply_ir_patch():
     # What a graph can capture is what runs on a GPU, whoever wrote the kernel.
     should_partition: Any = getattr(_scheduler.Scheduler, "should_partition", None)  # since torch 2.8
 
-    def should_partition_gpu(self, node):
+    def should_partition_gpu(self, *args, **kwargs):
         token = partitioning.set(True)
         try:
-            return should_partition(self, node)
+            return should_partition(self, *args, **kwargs)
         finally:
             partitioning.reset(token)
 
