@@ -191,6 +191,29 @@ def test_caches_hold_across_processes_and_tell_devices_apart(run):
     assert run.fresh(CACHED, TORCHADA_SIM_DEVICE="S80").split() == ["0", "2", "0", "1"]
 
 
+def test_a_graph_compiled_by_itself_is_saved_and_loaded(run, tmp_path):
+    """What inference engines call in place of torch.compile: it tunes Triton's kernels at once, where there are any."""
+    run(
+        f"""
+        from torch.fx.experimental.proxy_tensor import make_fx
+        if not hasattr(torch._inductor, "standalone_compile"):
+            raise SystemExit  # an older torch
+
+        def program(x, y):
+            return (x @ x + torch.ones(4, device="musa:1")).sin(), y * 2
+
+        inputs = [torch.ones(4, 4, device="musa:1"), torch.ones(3)]
+        expected = program(*inputs)
+        compiled = torch._inductor.standalone_compile(make_fx(program, tracing_mode="fake")(*inputs), inputs)
+        compiled.save(path={str(tmp_path / "graph")!r}, format="unpacked")
+        loaded = torch._inductor.CompiledArtifact.load(path={str(tmp_path / "graph")!r}, format="unpacked")
+        for call in (compiled, loaded):
+            for found, value in zip(call(*inputs), expected, strict=True):
+                assert found.device == value.device and torch.allclose(found, value)
+        """
+    )
+
+
 def test_an_empty_cache_directory_works_as_torchs(run, tmp_path):
     code = "print(torch.compile(lambda x: x + 1)(torch.ones(1, device='musa')).item())"
     changes = {"TORCHINDUCTOR_CACHE_DIR": "", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}

@@ -59,6 +59,21 @@ class SimulatedWrapper(PythonWrapperCodegen):
         super().write_header()
         self.imports.writeline(f"from {__name__} import {_LAUNCH}")
 
+    # `standalone_compile`, which inference engines call, has Triton's kernels tuned while it compiles: the code for
+    # that begins with the device, and imports Triton.
+    def codegen_device_guard_enter(self, *args, **kwargs):
+        """Make a device current."""
+        with config.patch("triton.autotune_at_compile_time", False):
+            super().codegen_device_guard_enter(*args, **kwargs)
+
+    def codegen_device_guard_exit(self):
+        """Make the device from before current again."""
+        with config.patch("triton.autotune_at_compile_time", False):
+            super().codegen_device_guard_exit()
+
+    def generate_and_run_autotune_block(self):
+        """Nothing: the device has no kernels of Triton."""
+
     def _generate_kernel_call(self, kernel_name, call_args, *args, device=None, triton=True, **kwargs):
         device = device or V.graph.get_current_device_or_throw()
         if device.type == "musa" and not triton:
