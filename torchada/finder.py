@@ -49,9 +49,12 @@ class Finder:
             if isinstance(kind, Rule):
                 return providers.find(self.engine, kind, name, path, self._ask_others)
             spec = self._ask_others(name, path, target)
+            if spec is not None and spec.loader is None:  # a namespace package: there is nothing to execute
+                with self.engine.importing(name):
+                    return spec
         finally:
             busy.discard(name)
-        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+        if spec is not None and hasattr(spec.loader, "exec_module"):
             around: Any = VirtualLoader if kind == MIRRORED else WatchLoader
             spec.loader = around(spec.loader, self.engine)
         return spec

@@ -5,6 +5,7 @@ A test is defined where its package is installed; the ``test`` extra brings Ligh
 
 import ast
 import importlib.util
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,158 @@ if "ignite" in INSTALLED:
         """
         assert run_python(code).stdout.splitlines()[-1] == "musa musa:0"
         assert run_python(code, env=WITHOUT_ROWS).stdout.splitlines()[-1] == "cpu cpu"
+
+
+# package -> a program, its last line with the package's row, and without (of what is refused, a part of the error).
+PROGRAMS = {
+    "timm": (
+        """
+        from timm.data.loader import PrefetchLoader, fast_collate
+        from timm.utils import init_distributed_device
+
+        options = type("Options", (), {"device": "cuda", "dist_backend": None, "dist_url": "env://"})
+        data = [(torch.zeros(3, 8, 8, dtype=torch.uint8).numpy(), index) for index in range(2)]
+        loader = PrefetchLoader(torch.utils.data.DataLoader(data, collate_fn=fast_collate), device=torch.device("cuda"))
+        print(loader.is_cuda, *(x.device for x, _ in loader), init_distributed_device(options()))
+        """,
+        "True musa:0 musa:0 musa",
+        "CUDA is not available but cuda was specified",
+    ),
+    "open_clip": (
+        """
+        import sys, open_clip.openai
+        torch.save({"weight": torch.ones(1)}, "model.pt")
+        open_clip.openai.build_model_from_openai_state_dict = lambda state, cast_dtype: sys.exit(print(cast_dtype))
+        open_clip.openai.load_openai_model("model.pt")
+        """,
+        "torch.float16",
+        "None",
+    ),
+    "fastai": (
+        """
+        from fastai.callback.fp16 import MixedPrecision
+        from fastai.data.core import DataLoaders
+        from fastai.learner import Learner
+
+        torch.cuda.set_device(1)
+        data = [(torch.ones(4), torch.tensor(0))] * 8
+        loaders = DataLoaders.from_dsets(data, data, bs=4)
+        learner = Learner(loaders.cuda(), torch.nn.Linear(4, 2), loss_func=torch.nn.functional.cross_entropy, path=".")
+        with learner.no_bar(), learner.no_logging():
+            learner.to_fp16().fit(1)
+        print(learner.model.weight.device)
+        """,
+        "musa:1",
+        "cpu",
+    ),
+    "ultralytics": (
+        """
+        from ultralytics.utils.torch_utils import select_device
+        print(select_device(""), select_device([1]), select_device("cuda:1"), select_device("cpu"))
+        """,
+        "musa:0 musa:1 musa:1 cpu",
+        "Invalid CUDA 'device=1' requested",
+    ),
+    "sentence_transformers": (
+        """
+        from sentence_transformers import SentenceTransformer
+        print(SentenceTransformer(modules=[torch.nn.Linear(2, 2)]).device)
+        """,
+        "musa:0",
+        "cpu",
+    ),
+    "pytorch_metric_learning": (
+        """
+        from pytorch_metric_learning.utils.common_functions import use_cuda_if_available
+        print(use_cuda_if_available())
+        """,
+        "musa",
+        "cpu",
+    ),
+    "pytorch_tabnet": (
+        """
+        import numpy
+        from pytorch_tabnet.tab_model import TabNetRegressor
+        model = TabNetRegressor(verbose=0, device_name="cuda")
+        model.fit(numpy.ones((8, 2), "float32"), numpy.ones((8, 1), "float32"), max_epochs=1, batch_size=8)
+        print(model.device, next(model.network.parameters()).device)
+        """,
+        "musa musa:0",
+        "cpu cpu",
+    ),
+    "torch_geometric": (
+        """
+        import torch_geometric
+        from torch_geometric.data import Data
+        from torch_geometric.loader import DataLoader, PrefetchLoader
+        data = [Data(x=torch.ones(2, 2), edge_index=torch.zeros(2, 1, dtype=torch.long))]
+        loader = PrefetchLoader(DataLoader(data), device=torch.device("cuda:1"))
+        print(torch_geometric.device("auto"), *(batch.x.device for batch in loader))
+        """,
+        "musa musa:1",
+        "cpu cpu",
+    ),
+    "monai": (
+        """
+        import torch.distributed, monai.bundle
+        from monai.utils import get_dist_device
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        bundle = monai.bundle.ConfigParser({"d": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')"})
+        bundle["imports"] = ["$import torch"]
+        torch.distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+        torch.distributed.get_backend = lambda: "nccl"
+        print(bundle.get_parsed_content("d"), get_dist_device())
+        """,
+        "musa:0 musa:0",
+        "cpu None",
+    ),
+    "gpytorch": (
+        """
+        from gpytorch.utils.nearest_neighbors import NNUtil
+        points = torch.eye(3, device="cuda")
+        search = NNUtil(k=1, dim=3, preferred_nnlib="sklearn", device=points.device)
+        search.set_nn_idx(points)
+        print(search.find_nn_idx(points).device)
+        """,
+        "musa:0",
+        "Unknown device musa",
+    ),
+    "torchao": (
+        """
+        from torchao.optim import CPUOffloadOptimizer
+        from torchao.utils import is_sm_at_least_89
+        layer = torch.nn.Linear(2, 2).cuda()
+        optimizer = CPUOffloadOptimizer(layer.parameters(), torch.optim.AdamW)
+        before = layer.weight.detach().clone()
+        layer(torch.ones(4, 2, device="cuda")).sum().backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        print(not torch.equal(layer.weight, before), is_sm_at_least_89())
+        """,
+        "True False",
+        "CPU Offload currently only supports CUDA & XPU",
+    ),
+    "speechbrain": (
+        """
+        from speechbrain.utils.repro import SaveableGenerator
+        generators = SaveableGenerator()
+        torch.cuda.manual_seed_all(1)
+        generators.save("state.pt")
+        first = torch.rand(2, device="cuda:1")
+        generators.load("state.pt", False)
+        print(torch.equal(first, torch.rand(2, device="cuda:1")))
+        """,
+        "True",
+        "False",
+    ),
+}
+
+
+@pytest.mark.parametrize("package", sorted(PROGRAMS.keys() & INSTALLED))
+def test_programs(run_python, package):
+    code, expected, without = PROGRAMS[package]
+    code = "import warnings\nwarnings.filterwarnings('ignore')\nimport torchada, torch\n" + textwrap.dedent(code)
+    assert run_python(code).stdout.splitlines()[-1] == expected
+    done = run_python(code, env=WITHOUT_ROWS, ok=False)
+    assert without in done.stderr if done.returncode else done.stdout.splitlines()[-1] == without

@@ -108,6 +108,23 @@ print(scope["text"], eval("torch.device('cuda').type", {"torch": torch}))
     assert out == "cuda cuda cuda None\ncuda musa\ncuda musa\n"
 
 
+def test_a_row_for_a_namespace_package(run_python, write):
+    """There is no code whose execution would tell that it is imported."""
+    write("space/part.py", ASK)
+    code = """
+        import torchada
+        from torchada import packages
+        from torchada.rules import Masquerade
+        from torchada.scope import SCOPE
+
+        row = Masquerade("wrapt", ">=0", ("space",), why="w", test="t")  # an installed package gives the version
+        SCOPE.rows = packages.PACKAGES = (row,)
+        import torch, space.part
+        print(space.part.kind(), space.__spec__.origin, list(SCOPE.applied))
+    """
+    assert run_python(code).stdout == "cuda None ['space']\n"
+
+
 def test_call(masked, write):
     write("pkg/__init__.py", ASK + "AT_IMPORT = torch.cuda.is_available()\n")
     write("late.py", ASK + "AT_IMPORT = torch.cuda.is_available()\n")
