@@ -160,6 +160,22 @@ def test_make_graphed_callables():
     assert two[1](two[0](torch.full((2,), 5.0, device=MUSA))).tolist() == [11, 11]
 
 
+def test_a_size_that_is_told_need_not_be_looked_up():
+    """`output_size=` is there for captures: with it no size depends on values."""
+    x, counts = X.to(MUSA), torch.tensor([1, 2, 0, 1], device=MUSA)
+    graph, repeated = captured(lambda: x.repeat_interleave(counts, output_size=4))
+    graph.replay()
+    assert repeated.tolist() == [0, 1, 1, 3]
+    counts.copy_(torch.tensor([0, 0, 3, 1]))
+    graph.replay()
+    assert repeated.tolist() == [2, 2, 2, 3]
+    torchada.simulator.reset_counters()
+    torch.repeat_interleave(counts, output_size=4)
+    assert torchada.simulator.counters()["host_syncs"] == 0
+    torch.repeat_interleave(counts)
+    assert torchada.simulator.counters()["host_syncs"] > 0
+
+
 # ---- what cannot be captured ---------------------------------------------------------------------------
 
 X = torch.arange(4.0)
@@ -171,6 +187,7 @@ ILLEGAL = {
     "to_pageable": lambda x: torch.empty(4).copy_(x, non_blocking=True),
     "nonzero": lambda x: x.nonzero(),
     "mask": lambda x: x[x > 1],
+    "repeats": lambda x: x.repeat_interleave(x.long()),
     "synchronize": lambda x: torch_musa.synchronize(),
     "stream_synchronize": lambda x: torch_musa.current_stream().synchronize(),
     "stream_query": lambda x: torch_musa.current_stream().query(),

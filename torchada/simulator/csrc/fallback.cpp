@@ -269,6 +269,7 @@ struct OpFacts {
   int generator = -1;          // position of its Generator argument
   bool hidden_random = false;  // draws from the default generator without such an argument
   bool reads_data = false;     // its output shape depends on data: the host waits for the device
+  int told_size = -1;          // position of an argument that tells the size instead, where it is given
   bool is_view = false;        // launches nothing
   bool sums_products = false;  // see common_half()
   int indices = -1;            // position of an argument of indices: masks among them make the shape depend on data
@@ -329,11 +330,13 @@ const OpFacts& facts_of(const c10::OperatorHandle& op) {
   facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded) && !is_never_random(schema.name());
   facts.sums_products = !writes && schema.overload_name().empty() && sums_products(schema.name());
   facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  if (auto at = schema.argumentIndexWithName("output_size"); at && facts.reads_data) facts.told_size = *at;
   return known.emplace(&schema, facts).first->second;
 }
 
 // Whether the host has to see the device's data to know what this call gives.
 bool reads_data(const OpFacts& facts, const c10::IValue* arguments) {
+  if (facts.told_size >= 0 && !arguments[facts.told_size].isNone()) return false;
   if (facts.indices < 0) return facts.reads_data;
   size_t masks = 0, others = 0;
   auto see = [&](const at::Tensor& index) {
