@@ -171,7 +171,11 @@ def test_cond_in_a_graph():
 
     compiled = torch.compile(choose, **BACKEND)
     if importlib.util.find_spec("torch._higher_order_ops.cudagraph_conditional_nodes") is None:
-        assert compiled(torch.ones(2, device="cuda")).tolist() == [2, 2]  # this torch leaves it out of the graph
+        assert compiled(torch.ones(2, device="cuda")).tolist() == [2, 2]
+        try:  # this torch leaves it out of the graph ...
+            assert compiled(torch.ones(2, device="cuda")).tolist() == [2, 2]
+        except RuntimeError as error:  # ... or, torch 2.7, asks for the value while it captures, as on CUDA
+            assert "during capture" in str(error)
         return
     with pytest.raises(torchada.NotOnMusa, match=r"torch\.cond\(\) in a CUDA graph"):
         compiled(torch.ones(2, device="cuda"))

@@ -7,7 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT)]
+if torch.version.cuda is not None:
+    PATHS.append(str(Path(__file__).with_name("without_nccl")))
 
 
 def environment(devices: int) -> dict[str, str]:
@@ -15,7 +20,7 @@ def environment(devices: int) -> dict[str, str]:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("TORCHADA")}
     if "TORCHADA_SIM_CACHE" in os.environ:
         environ["TORCHADA_SIM_CACHE"] = os.environ["TORCHADA_SIM_CACHE"]
-    environ.update(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    environ.update(PYTHONPATH=os.pathsep.join(PATHS), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
     return environ | {"TORCHADA_SIM_DEVICES": str(devices)}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.launch import Job, run_job
+from tests.distributed.launch import PATHS, Job, run_job
 from torchada.simulator import build
 
 HERE = Path(__file__).parent
@@ -73,7 +73,8 @@ def test_in_one_process(run_python):
             start("nccl")
         except RuntimeError as error:
             print(error)
-        """
+        """,
+        env={"PYTHONPATH": os.pathsep.join(PATHS)},
     )
     first, gloo, on_cpu, maps, devices, available, without = done.stdout.splitlines()
     assert first == "cuda nccl musa:0 musa:0" and available == "False False"

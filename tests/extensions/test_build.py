@@ -116,7 +116,7 @@ def test_built_from_a_copy_without_ninja(tmp_path, toolkit):
 
 
 LOAD = """
-import os, sys, torch
+import inspect, os, sys, torch
 from torch.utils.cpp_extension import load, load_inline
 
 folder = sys.argv[1]
@@ -145,7 +145,7 @@ x = torch.zeros(4, device="cuda")
 m = load_inline(
     "inline_ext", [MODULE], [KERNEL], extra_cflags=["-DINIT=PyInit_inline_ext"],
     extra_cuda_cflags=["-DEXTRA=1", "--use_fast_math", "-Xptxas", "-v"], extra_ldflags=["-lcuda"],
-    no_implicit_headers=True,
+    **({"no_implicit_headers": True} if "no_implicit_headers" in inspect.signature(load_inline).parameters else {}),
 )
 assert m.run(x.data_ptr(), 4) == 0 and x.tolist() == [1.0] * 4, x
 

@@ -565,8 +565,8 @@ c10::intrusive_ptr<Backend> make_group(const c10::intrusive_ptr<Store>& store, i
 class ProcessGroupMCCL : public Backend {
  public:
   ProcessGroupMCCL(const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<OptionsMCCL> options)
-      : Backend(rank, size), store_(store), options_(std::move(options)) {
-    gloo_ = make_gloo(c10::make_intrusive<c10d::PrefixStore>("mccl", store), rank, size, options_->timeout);
+      : Backend(rank, size), store_(part_of(store, *options)), options_(std::move(options)) {
+    gloo_ = make_gloo(c10::make_intrusive<c10d::PrefixStore>("mccl", store_), rank, size, options_->timeout);
     init();
   }
   ~ProcessGroupMCCL() override {
@@ -888,6 +888,13 @@ class ProcessGroupMCCL : public Backend {
 
   // ---- groups
 
+  // torch 2.7 splits a group by options, the parent's own, and gives all parts one store.
+  static c10::intrusive_ptr<Store> part_of(const c10::intrusive_ptr<Store>& store, OptionsMCCL& options) {
+    auto parent = c10::dynamic_intrusive_pointer_cast<ProcessGroupMCCL>(std::move(options.split_from));
+    if (!parent) return store;
+    ++parent->splits_;
+    return c10::make_intrusive<c10d::PrefixStore>("split/" + std::to_string(options.split_color), store);
+  }
   virtual c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<Store>& store, const std::vector<int>& ranks,
                                             const c10::intrusive_ptr<Backend::Options>& opts) {
     ++splits_;
