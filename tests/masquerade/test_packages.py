@@ -300,6 +300,15 @@ PROGRAMS = {
         "True False",
         "CPU Offload currently only supports CUDA & XPU",
     ),
+    "denoising_diffusion_pytorch": (
+        """
+        from denoising_diffusion_pytorch.attend import Attend
+        x = torch.ones(1, 2, 3, 4, device="cuda")
+        print(Attend(flash=True)(x, x, x).device)
+        """,
+        "musa:0",
+        "'NoneType' object has no attribute",
+    ),
     "speechbrain": (
         """
         from speechbrain.utils.repro import SaveableGenerator

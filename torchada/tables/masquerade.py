@@ -199,4 +199,11 @@ PACKAGES = (
         why="checkpoints leave out the random states of the devices",
         test=f"{_REAL}::test_programs",
     ),
+    Masquerade(
+        "denoising-diffusion-pytorch",
+        ">=2,<3",
+        ("denoising_diffusion_pytorch",),
+        why="flash attention has no settings where CUDA is not available, and asks for them where x.is_cuda",
+        test=f"{_REAL}::test_programs",
+    ),
 )
