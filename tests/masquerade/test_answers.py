@@ -57,7 +57,7 @@ ASKED = {
     "eval('d.type', {'d': d})": ("cuda", "musa"),  # as a configuration's expression
     "eval('str(d)', {'d': d, '__name__': 'other'})": ("musa:1", "musa:1"),
     "eval('torch.cuda.is_available()', {'torch': torch})": (True, False),
-    "eval('torch.version.cuda is not None', {'torch': torch})": (True, False),
+    "eval('torch.version.cuda is not None', {'torch': torch})": (True, BUILT),
     "torch.accelerator.current_accelerator().type": ("cuda", "musa"),
     "torch.get_default_device().type": ("cpu", "cpu"),
     "torch.device('cpu').type": ("cpu", "cpu"),
