@@ -286,8 +286,12 @@ def test_streams_join_a_capture_through_events():
                 graph.reset()
     inside = torch_musa.Event()
     captured(lambda: (x.add(1), inside.record()))
-    with pytest.raises(RuntimeError, match="event last recorded in a capturing stream"):
-        inside.synchronize()
+    for use in (inside.wait, inside.query, inside.synchronize):
+        with pytest.raises(RuntimeError, match="event last recorded in a capturing stream"):
+            use()  # or a program that polls would never end
+    inside.record()
+    inside.synchronize()
+    assert inside.query()
 
 
 def test_other_threads_and_streams_go_on_during_a_capture():

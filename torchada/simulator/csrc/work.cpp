@@ -272,7 +272,7 @@ MarkPtr mark(const c10::Stream& stream) {
 }
 
 void wait_for(const MarkPtr& mark, const c10::Stream& stream) {
-  if (!mark || !may_defer()) return;
+  if (!mark || !(mark->capture || may_defer())) return;
   auto waiting = capture_of(stream);
   if (mark->capture) {
     if (!mark->capture->valid.load()) throw_musa_error(901, "operation failed due to a previous error during capture");
@@ -302,11 +302,11 @@ thread_local CaptureMode thread_capture_mode = CaptureMode::global;
 
 bool query_mark(const MarkPtr& mark) {
   if (!mark) return true;
+  if (mark->capture) {
+    invalidate(mark->capture);
+    throw_musa_error(907, "operation not permitted on an event last recorded in a capturing stream");
+  }
   if (may_defer()) {
-    if (mark->capture) {
-      invalidate(mark->capture);
-      throw_musa_error(907, "operation not permitted on an event last recorded in a capturing stream");
-    }
     auto capture = find_capture([](const Capture& c) {
       if (c.mode == CaptureMode::relaxed || thread_capture_mode == CaptureMode::relaxed) return false;
       bool others = c.mode == CaptureMode::global && thread_capture_mode == CaptureMode::global;
