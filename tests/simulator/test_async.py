@@ -241,6 +241,14 @@ def test_errors_come_later_and_stay():
         torch.ones(2, device="musa:1") + torch.ones(3, device="musa:1")
 
 
+@pytest.mark.parametrize("name", ["svd", "svdvals", "eigh", "eigvalsh", "eig"])
+def test_failures_that_the_host_looks_for_come_at_once(name):
+    decompose = getattr(torch.linalg, name)
+    with pytest.raises(RuntimeError, match=r"non-finite|infs or NaNs|input matrix"):
+        decompose(torch.full((3, 3), float("nan"), device=MUSA))
+    assert (torch.ones(2, device=MUSA) + 1).tolist() == [2, 2]  # the device goes on
+
+
 # ---- events ----------------------------------------------------------------------------------------------
 
 

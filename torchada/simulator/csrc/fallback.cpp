@@ -268,7 +268,7 @@ namespace {
 struct OpFacts {
   int generator = -1;          // position of its Generator argument
   bool hidden_random = false;  // draws from the default generator without such an argument
-  bool reads_data = false;     // its output shape depends on data: the host waits for the device
+  bool reads_data = false;     // its shape or its errors depend on data: the host waits for the device
   int told_size = -1;          // position of an argument that tells the size instead, where it is given
   bool is_view = false;        // launches nothing
   bool sums_products = false;  // see common_half()
@@ -293,6 +293,13 @@ bool may_be_on_cpu(const std::string& op, const std::string& argument) {
 // instructions only, and are ten times slower without them. So float kernels compute these operators, and the
 // result is rounded once.
 constexpr const char* kSumsProducts[] = {"mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"};
+
+// PyTorch looks for failures inside these kernels, on CUDA too: the host waits, and what it raises leaves the device usable.
+bool checks_on_host(const std::string& name) {
+  static const std::unordered_set<std::string> checked = {"aten::_linalg_svd", "aten::_linalg_eigh", "aten::_linalg_eigvals",
+                                                          "aten::linalg_eig", "aten::linalg_eigvals"};
+  return checked.count(name) != 0;
+}
 
 // These have the tag of random operators for other devices' sake.
 bool is_never_random(const std::string& op) {
@@ -329,7 +336,8 @@ const OpFacts& facts_of(const c10::OperatorHandle& op) {
   facts.is_view = (returns_alias && !writes) || op.hasTag(at::Tag::inplace_view);
   facts.hidden_random = facts.generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded) && !is_never_random(schema.name());
   facts.sums_products = !writes && schema.overload_name().empty() && sums_products(schema.name());
-  facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  facts.reads_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
+                     checks_on_host(schema.name());
   if (auto at = schema.argumentIndexWithName("output_size"); at && facts.reads_data) facts.told_size = *at;
   return known.emplace(&schema, facts).first->second;
 }
