@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pickle
+import re
 import threading
 import warnings
 
@@ -36,6 +37,7 @@ def test_the_cuda_activity_shows_the_device(activities):
     x = torch.ones(20, 20, device="cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # "CUDA is not available, disabling CUDA profiling"
+        warnings.filterwarnings("ignore", ".*clears events at the end of each cycle")  # of torch 2.12, to everybody
         with profile(activities=activities) as prof:
             (x @ x).sin()
     assert {"mm_kernel", "sin_kernel"} <= kernels(prof)
@@ -213,7 +215,9 @@ def test_with_cuda_forced_available(run_python):
         """,
         env={"TORCHADA_FORCE_CUDA_AVAILABLE": "1"},
     )
-    assert "CUDA" not in done.stderr and len(done.stderr.splitlines()) < 10
+    # A torch built for CUDA looks for NVIDIA's tools, and tells of that in lines of kineto's with their time.
+    told = [line for line in done.stderr.splitlines() if not re.match(r"\w+:\d{4}-\d\d-\d\d ", line)]
+    assert not any("CUDA" in line for line in told) and len(told) < 10
 
 
 @shows_devices

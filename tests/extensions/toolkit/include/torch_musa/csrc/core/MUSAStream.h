@@ -4,10 +4,15 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <musa_runtime.h>
 namespace c10::musa {
+// torch before 2.12 gives no handle of a stream; the kernels of this toolkit run on none.
+template <class Stream>
+auto handle_of(const Stream& stream, int) -> decltype(stream.native_handle()) { return stream.native_handle(); }
+template <class Stream>
+void* handle_of(const Stream&, long) { return nullptr; }
 class MUSAStream {
  public:
   explicit MUSAStream(c10::Stream stream) : stream_(stream) {}
-  operator musaStream_t() const { return reinterpret_cast<musaStream_t>(stream_.native_handle()); }
+  operator musaStream_t() const { return reinterpret_cast<musaStream_t>(handle_of(stream_, 0)); }
   musaStream_t stream() const { return *this; }
   c10::StreamId id() const { return stream_.id(); }
 
