@@ -286,7 +286,7 @@ def test_streams_join_a_capture_through_events():
                 graph.reset()
     inside = torch_musa.Event()
     captured(lambda: (x.add(1), inside.record()))
-    for use in (inside.wait, inside.query, inside.synchronize):
+    for use in (inside.wait, inside.query, inside.synchronize, inside.wait):
         with pytest.raises(RuntimeError, match="event last recorded in a capturing stream"):
             use()  # or a program that polls would never end
     inside.record()

@@ -275,11 +275,11 @@ void wait_for(const MarkPtr& mark, const c10::Stream& stream) {
   if (!mark || !(mark->capture || may_defer())) return;
   auto waiting = capture_of(stream);
   if (mark->capture) {
-    if (!mark->capture->valid.load()) throw_musa_error(901, "operation failed due to a previous error during capture");
     std::lock_guard<std::mutex> lock(captures().mutex);
     if (!captures().active.count(mark->capture)) {
       throw_musa_error(907, "operation not permitted on an event last recorded in a capturing stream");
     }
+    if (!mark->capture->valid.load()) throw_musa_error(901, "operation failed due to a previous error during capture");
     if (waiting && waiting != mark->capture) {
       invalidate(waiting);
       invalidate(mark->capture);
