@@ -36,6 +36,31 @@ def adopt(engine: Engine) -> None:
             virtual.furnish()
             virtual.describe()
     replace_references({id(virtual.native): virtual.module for virtual in list(engine.virtuals.values())})
+    if not engine.late:
+        engine.undo_start.append(when_imported(sys.modules["torch"], engine.ready))
+
+
+def when_imported(module: types.ModuleType, then: Callable[[], object]) -> Callable[[], None]:
+    """Call *then* when the import of *module*, which is under way, is over; returns what calls that off.
+
+    importlib says it in the module's spec and nowhere else, so the spec has a class of its own until then.
+    """
+    spec: Any = module.__spec__
+    kind: Any = type(spec)
+
+    def stop() -> None:
+        spec.__class__ = kind
+
+    def note(spec: Any, name: str, value: object) -> None:
+        kind.__setattr__(spec, name, value)
+        if name == "_initializing" and not value:
+            stop()
+            then()
+
+    spec.__class__ = type(kind.__name__, (kind,), {"__setattr__": note})
+    if not spec._initializing:  # another thread has just come to its end
+        stop()
+    return stop
 
 
 def replace_references(swaps: Mapping[int, types.ModuleType]) -> None:

@@ -47,7 +47,7 @@ class Engine:
         self.finder: Finder | None = None
         self.virtuals: dict[str, Virtual] = {}
         self._by_module: dict[int, Virtual] = {}
-        self._undo_start: list[Undo] = []
+        self.undo_start: list[Undo] = []
 
     @property
     def table(self) -> Table:
@@ -66,7 +66,7 @@ class Engine:
             self.strict = env_flag("TORCHADA_STRICT")
             check_switches(self.table)
             SCOPE.begin()
-            self._undo_start += [mirror_visible_devices(), allocator.mirror_options()]
+            self.undo_start += [mirror_visible_devices(), allocator.mirror_options()]
             if simulated():
                 simulator.install()
             kinds: dict[str, str | Rule] = {**provided(self.table), **dict.fromkeys(self.table.patches, WATCHED)}
@@ -243,8 +243,8 @@ class Engine:
             replace_references({id(virtual.module): virtual.native for virtual in virtuals})
             self.virtuals.clear()
             self._by_module.clear()
-            while self._undo_start:
-                self._undo_start.pop()()
+            while self.undo_start:
+                self.undo_start.pop()()
 
 
 ENGINE = Engine()

@@ -6,7 +6,6 @@ import sys
 import types
 
 import pytest
-import torch
 
 from torchada import adopt
 
@@ -93,11 +92,8 @@ def test_torchs_own_autoload_setting_does_not_matter(run_python, autoload):
     check(done)
 
 
-@pytest.mark.skipif(
-    torch.version.cuda is not None, reason="asked for a CUDA device first, its C++ looks for the driver"
-)
 def test_importing_torchada_in_the_middle_of_torch(run_python):
-    """A module that torch imports imports torchada: it stays dormant until torch is done."""
+    """A module that torch imports imports torchada: it stays dormant until torch is done, and no longer."""
     code = f"""
 import sys, importlib.abc, importlib.util
 
@@ -109,6 +105,9 @@ class Hook(importlib.abc.MetaPathFinder):
         return None
 
 sys.meta_path.insert(0, Hook())
+import torch
+assert str(torch.device("cuda:1")) == "musa:1"  # before anything asked for torch.cuda
+assert type(torch.__spec__) is importlib.machinery.ModuleSpec
 {PROBE}
 """
     check(run_python(code))
