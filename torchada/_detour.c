@@ -41,6 +41,7 @@ typedef struct {
     PyObject_HEAD
     enum kind kind;
     int active;
+    int to_device; /* torch's own parser reads the arguments: it takes names and devices */
     int npos, nkw;
     Py_ssize_t pos[MAX_ARGS]; /* positions to translate, self not counted */
     PyObject *kw[MAX_ARGS];   /* interned names to translate */
@@ -651,22 +652,13 @@ static int is_unwatched(void)
     return watched == NULL ? -1 : watched == Py_False;
 }
 
-/* Is the keyword `device` all that is translated, and torch's parser, which takes names and devices, all that reads
- * it? -1 with an exception set. */
-static int takes_device(Handle *h)
-{
-    int device_alone = h->shim == NULL && h->npos == 0 && h->nkw == 1 &&
-                       PyUnicode_CompareWithASCIIString(h->kw[0], "device") == 0;
-    return device_alone ? is_unwatched() : 0;
-}
-
 static PyObject *function_concerned(Handle *h, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     PyObject *tuple, *dict, *result = NULL;
     Py_INCREF(h); /* first: an allocation may start a collection, and that may run code that restores */
     if (pack(args, n, kwnames, &tuple, &dict) == 0) {
         PyObject *a = tuple, *k = dict;
-        int to_device = takes_device(h);
+        int to_device = h->to_device && h->shim == NULL ? is_unwatched() : 0;
         if (to_device >= 0 && translate_call(h, &a, &k, 1, to_device) == 0) {
             int shim = wants_shim(h, a, k);
             if (shim >= 0) {
@@ -1158,11 +1150,13 @@ static PyObject *resolve_target(PyObject *target)
 
 static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"target", "positions", "keywords", "shim", "if_keyword", "if_position", NULL};
+    static char *names[] = {"target",     "positions",   "keywords",  "shim",
+                            "if_keyword", "if_position", "to_device", NULL};
     PyObject *target, *positions = NULL, *keywords = NULL, *shim = NULL, *if_keyword = NULL, *result = NULL;
     Py_ssize_t if_position = PY_SSIZE_T_MAX;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O!O!OOn:redirect", names, &target, &PyTuple_Type, &positions,
-                                     &PyTuple_Type, &keywords, &shim, &if_keyword, &if_position) ||
+    int to_device = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O!O!OOnp:redirect", names, &target, &PyTuple_Type, &positions,
+                                     &PyTuple_Type, &keywords, &shim, &if_keyword, &if_position, &to_device) ||
         (target = resolve_target(target)) == NULL) {
         return NULL;
     }
@@ -1181,6 +1175,7 @@ static PyObject *redirect(PyObject *Py_UNUSED(module), PyObject *args, PyObject 
         Handle *h = new_handle(is_function ? FUNCTION : METHOD, target, positions, keywords, shim, if_keyword);
         if (h != NULL) {
             h->if_position = if_position;
+            h->to_device = to_device;
         }
         if (h != NULL && (result = is_function ? redirect_function(h) : redirect_method(h)) == NULL) {
             Py_DECREF(h);
@@ -1745,10 +1740,11 @@ static PyMethodDef module_methods[] = {
     {"translate", py_translate, METH_O,
      "translate($module, obj, /)\n--\n\nThe translation of a cuda string or device; any other object itself."},
     {"redirect", WITH_KEYWORDS(redirect), METH_VARARGS | METH_KEYWORDS,
-     "redirect($module, /, target, positions=(), keywords=(), shim=None, if_keyword=None, if_position=9223372036854775807)\n--\n\n"
+     "redirect($module, /, target, positions=(), keywords=(), shim=None, if_keyword=None, if_position=9223372036854775807, to_device=False)\n--\n\n"
      "Redirect a built-in function, a method descriptor or a class method descriptor: translate the arguments at "
      "positions (self not counted) and under keywords, then run shim(original, [self,] *args, **kwargs) or, without a "
-     "shim or when if_keyword is passed neither by name nor at if_position, the original."},
+     "shim or when if_keyword is passed neither by name nor at if_position, the original. to_device: a function without "
+     "a shim is handed the device itself, which it need not parse, where no mode sees the call."},
     {"redirect_getter", WITH_KEYWORDS(redirect_getter), METH_VARARGS | METH_KEYWORDS,
      "redirect_getter($module, /, descr, other=None, shim=None)\n--\n\n"
      "Redirect the getter of a getset descriptor: when it gives False, ask other (a device counts as whether cuda "

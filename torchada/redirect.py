@@ -85,7 +85,7 @@ def redirect(owner: Any, name: str, target: Any, action: Detour) -> Undo:
         return _detour.redirect_getter(target, other, shim).restore
     if pybind or isinstance(target, (staticmethod, classmethod)):
         target = target.__func__
-    more: dict[str, Any] = {"if_keyword": action.if_keyword or None}
+    more: dict[str, Any] = {"if_keyword": action.if_keyword or None, "to_device": action.to_device}
     if action.if_position != sys.maxsize:
         more["if_position"] = action.if_position
     return _detour.redirect(target, action.positions, action.keywords, shim, **more).restore

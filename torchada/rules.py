@@ -78,8 +78,8 @@ class Detour:
     ``keywords`` and ``positions`` (0-based, ``self`` not counted) hold the device arguments to translate. ``shim`` is
     called as ``shim(original, *args, **kwargs)``; with ``if_keyword`` only when that argument is passed, by its name or
     at ``if_position``. ``getter`` names a second property that is asked where the first one is False (a device counts
-    as whether it is a MUSA device), ``cache`` a shim that returns ready answers of a constructor by its string. With
-    ``compares`` it is a Python function that compares device types, and what it compares with is the backend's name.
+    as whether it is a MUSA device), ``cache`` a shim with ready answers of a constructor by its string. ``compares``: a
+    Python function compares with the backend's name. ``to_device``: a built-in function is handed the parsed device.
     """
 
     keywords: tuple[str, ...] = ()
@@ -90,6 +90,7 @@ class Detour:
     getter: str = ""
     cache: str = ""
     compares: bool = False
+    to_device: bool = False
 
 
 @dataclass(frozen=True)

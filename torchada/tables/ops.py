@@ -7,12 +7,13 @@ from ..rules import Detour, Install, Rule, each
 
 _TEST = "tests/devices/test_ops.py"
 _COMPILED = "tests/devices/test_cpp_ops.py"
+_NO_LOG = "torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_"  # log_ has no kernel for float64
 
 LOG = each(
     "torch",
     "_C.TensorBase.log_ log_",
     Detour(shim="ops:log_in_place"),
-    when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_",
+    when=_NO_LOG,
     until="torch_musa 2.11.0.post2",
     why="log_ has no kernel for float64",
     test=f"{_TEST}::test_log_in_place",
@@ -22,7 +23,7 @@ SUMS = each(
     "torch",
     "_C.TensorBase.logsumexp logsumexp _C._special.special_logsumexp",
     Detour(shim="ops:log_sum_exp"),
-    when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_",
+    when=_NO_LOG,
     until="torch_musa 2.11.0.post2",
     why="torch ends logsumexp with log_, in C++, which has no kernel for float64",
     test=f"{_TEST}::test_log_sum_exp",
@@ -60,7 +61,7 @@ COMPILED = (
     Rule(
         "torch:ops.aten.log_",
         Install("cpp_ops:log_in_place"),
-        when="torch_musa < 2.11.0.post2; not env:TORCHADA_DISABLE_OP_OVERRIDE_LOG_",
+        when=_NO_LOG,
         until="torch_musa 2.11.0.post2",
         why="log_ cannot be captured in a graph: as multinomial",
         test=_CAPTURED,

@@ -66,7 +66,7 @@ FACTORIES = (
         tril_indices triu_indices zeros zeros_like _assert_tensor_metadata _cudnn_init_dropout_state
         _efficientzerotensor _empty_affine_quantized _empty_per_channel_affine_quantized _make_dep_token
         _C._fft.fft_fftfreq _C._fft.fft_rfftfreq _C._nested.nested_tensor""",
-        _DEVICE,
+        Detour(keywords=("device",), to_device=True),
         why=_WHY,
         test="tests/devices/test_entry_points.py",
     ),
